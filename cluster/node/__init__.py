@@ -1,0 +1,1 @@
+"""Machines we can run commands on. Nothing else in the package touches one."""

@@ -1,0 +1,1 @@
+"""Ways to run a rank of the server; planners, they perform nothing."""
