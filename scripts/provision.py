@@ -24,8 +24,11 @@ import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
 
 ROOT = Path(__file__).resolve().parent.parent
 OLDEST, TOO_NEW = (3, 11), (3, 15)
@@ -43,7 +46,7 @@ VLLM_DISK_GIB = 4.0
 CUDA_TORCH_DISK_GIB = 11.0
 
 
-class Failed(Exception):
+class ProvisionError(Exception):
     """What went wrong, and what to type next."""
 
 
@@ -61,7 +64,7 @@ def main(arguments: Sequence[str]) -> int:
                 provision_vllm(venv)
             else:
                 provision_dev(venv)
-    except Failed as failure:
+    except ProvisionError as failure:
         print(f"provision: {failure}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
@@ -101,7 +104,8 @@ def provision_vllm(venv: Path) -> None:
         "beside": " ".join(BESIDE_VLLM),
     }
     if is_stamped(venv, wanted):
-        return say("vLLM is there; nothing to do")
+        say("vLLM is there; nothing to do")
+        return
     require_cpu(platform.machine(), Path("/proc/cpuinfo"))
     require_disk(venv, VLLM_DISK_GIB)
     make_venv(venv)
@@ -119,14 +123,15 @@ def provision_vllm(venv: Path) -> None:
 def provision_dev(venv: Path) -> None:
     project = ROOT / "pyproject.toml"
     if not project.is_file():
-        raise Failed(f"{project} is missing: is this a checkout of the project?")
+        raise ProvisionError(f"{project} is missing: is this a checkout of the project?")
     wanted = {
         "python": platform.python_version(),
         "project": str(ROOT),
         "pyproject": hashlib.sha256(project.read_bytes()).hexdigest(),
     }
     if is_stamped(venv, wanted):
-        return say("the development tools are there; nothing to do")
+        say("the development tools are there; nothing to do")
+        return
     require_disk(venv, 0.5)
     make_venv(venv)
     pip(venv, "the project and its development tools", "--editable", f"{ROOT}[dev]")
@@ -143,7 +148,8 @@ def install_lean(venv: Path, lean: tuple[str, ...]) -> None:
     cpu_torch = f"torch=={TORCH_VERSION}+cpu"
     what = f"torch and {len(lean) - 1} other requirements"
     if has_release(venv, cpu_torch):
-        return pip(venv, what, *lean)
+        pip(venv, what, *lean)
+        return
     say(f"{cpu_torch} is on none of the package indexes pip is set up with; taking torch {TORCH_VERSION} with CUDA")
     say("    (to save 6 GB, add PyTorch's own index of CPU builds to pip's extra-index-url and run this again)")
     require_disk(venv, CUDA_TORCH_DISK_GIB)
@@ -182,7 +188,8 @@ def make_venv(venv: Path) -> None:
     (venv / STAMP).unlink(missing_ok=True)
     if (venv / "pyvenv.cfg").is_file() and _answers((*python_of(venv), "-m", "pip", "--version")):
         drop_unfinished(venv)
-        return say(f"using the venv that is there ({venv})")
+        say(f"using the venv that is there ({venv})")
+        return
     if not _answers((sys.executable, "-c", "import ensurepip, venv")):
         _install_venv_module()
     run((sys.executable, "-m", "venv", "--clear", str(venv)), f"making {venv}")
@@ -192,7 +199,9 @@ def make_venv(venv: Path) -> None:
 def _install_venv_module() -> None:
     package = f"python{sys.version_info[0]}.{sys.version_info[1]}-venv"
     if shutil.which("apt-get") is None:
-        raise Failed(f"{sys.executable} cannot make a venv (no ensurepip); install your system's package for it")
+        raise ProvisionError(
+            f"{sys.executable} cannot make a venv (no ensurepip); install your system's package for it"
+        )
     install_system_packages((package,))
 
 
@@ -214,13 +223,13 @@ def has_release(venv: Path, requirement: str) -> bool:
     found = subprocess.run(argv, capture_output=True, text=True)
     if found.returncode == 0 or "No matching distribution" in found.stderr:
         return found.returncode == 0
-    raise Failed(f"pip cannot look for {requirement}:\n{_indented(found.stderr.splitlines()[-15:])}")
+    raise ProvisionError(f"pip cannot look for {requirement}:\n{_indented(found.stderr.splitlines()[-15:])}")
 
 
 def distribution(venv: Path, name: str) -> Path:
     found = sorted(venv.glob(f"lib/python*/site-packages/{name}-*.dist-info"))
     if len(found) != 1:
-        raise Failed(f"expected one {name} in {venv}, found {len(found)}; remove the folder and run this again")
+        raise ProvisionError(f"expected one {name} in {venv}, found {len(found)}; remove the folder and run this again")
     return found[0]
 
 
@@ -243,14 +252,17 @@ def stamp(venv: Path, wanted: dict[str, str]) -> None:
 @contextlib.contextmanager
 def exclusive(venv: Path) -> Iterator[None]:
     """One provisioning of a folder at a time; a second one waits and then finds the work done."""
-    venv.parent.mkdir(parents=True, exist_ok=True)
-    with open(venv.with_name(f"{venv.name}.lock"), "w") as lock:
+    venv.mkdir(parents=True, exist_ok=True)
+    lock = os.open(venv, os.O_RDONLY | os.O_DIRECTORY)
+    try:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             say(f"another run is at work on {venv}; waiting for it")
             fcntl.flock(lock, fcntl.LOCK_EX)
         yield
+    finally:
+        os.close(lock)
 
 
 # ---- what must hold before ------------------------------------------------------------------------------------------
@@ -260,7 +272,7 @@ def require_python(version: tuple[int, int]) -> None:
     if OLDEST <= version < TOO_NEW:
         return
     fitting = [f"python3.{minor}" for minor in range(OLDEST[1], TOO_NEW[1]) if shutil.which(f"python3.{minor}")]
-    raise Failed(
+    raise ProvisionError(
         f"Python {version[0]}.{version[1]} will not do: {OLDEST[0]}.{OLDEST[1]} to {TOO_NEW[0]}.{TOO_NEW[1] - 1} is "
         f"needed\n  try  {fitting[-1] if fitting else 'python3.11'} scripts/provision.py {' '.join(sys.argv[1:])}"
     )
@@ -270,10 +282,10 @@ def require_cpu(machine: str, cpuinfo: Path) -> None:
     if machine in ("aarch64", "arm64"):
         return
     if machine not in ("x86_64", "AMD64"):
-        raise Failed(f"vLLM for CPU is published for x86-64 and ARM64, and this machine is {machine}")
+        raise ProvisionError(f"vLLM for CPU is published for x86-64 and ARM64, and this machine is {machine}")
     with contextlib.suppress(OSError):
         if "avx2" not in cpuinfo.read_text().split():
-            raise Failed("this CPU has no AVX2, the least that vLLM for CPU is built for; use another machine")
+            raise ProvisionError("this CPU has no AVX2, the least that vLLM for CPU is built for; use another machine")
 
 
 def require_disk(folder: Path, gibibytes: float) -> None:
@@ -282,7 +294,7 @@ def require_disk(folder: Path, gibibytes: float) -> None:
     held = sum(file.lstat().st_size for file in folder.rglob("*") if not file.is_dir()) if folder.exists() else 0
     free = shutil.disk_usage(there).free
     if free + held < gibibytes * 2**30:
-        raise Failed(
+        raise ProvisionError(
             f"{there} has {free / 2**30:.1f} GiB free and about {gibibytes:.1f} GiB is needed\n"
             "  try  --venv DIR with a folder on another disk"
         )
@@ -290,12 +302,13 @@ def require_disk(folder: Path, gibibytes: float) -> None:
 
 def install_system_packages(packages: Sequence[str]) -> None:
     if shutil.which("dpkg-query") is None:
-        raise Failed(f"this is not Debian or Ubuntu; install by hand what stands for: {' '.join(packages)}")
+        raise ProvisionError(f"this is not Debian or Ubuntu; install by hand what stands for: {' '.join(packages)}")
     missing = tuple(package for package in packages if not is_installed(package))
     if not missing:
-        return say(f"system packages are there: {' '.join(packages)}")
+        say(f"system packages are there: {' '.join(packages)}")
+        return
     if os.geteuid() != 0:
-        raise Failed(f"missing system packages\n  type  sudo apt-get install {' '.join(missing)}")
+        raise ProvisionError(f"missing system packages\n  type  sudo apt-get install {' '.join(missing)}")
     environment = {"DEBIAN_FRONTEND": "noninteractive"}
     run(("apt-get", "-q", "update"), "reading the package lists", environment)
     argv = ("apt-get", "-q", "-y", "--no-install-recommends", "-o", "DPkg::Lock::Timeout=300", "install", *missing)
@@ -327,7 +340,9 @@ def run(argv: Sequence[str], what: str, extra: dict[str, str] | None = None, *, 
                 spoke = time.monotonic()
                 say(f"    {what}: {spoke - began:.0f} s, {line.strip()[:90]}")
     if process.returncode and not may_fail:
-        raise Failed(f"{what} failed with exit code {process.returncode}: {' '.join(argv)[:300]}\n{_indented(last)}")
+        raise ProvisionError(
+            f"{what} failed with exit code {process.returncode}: {' '.join(argv)[:300]}\n{_indented(last)}"
+        )
     say(f"{what}: {time.monotonic() - began:.1f} s")
 
 
