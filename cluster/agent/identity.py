@@ -1,0 +1,161 @@
+"""Say exactly what a rank on this node would run: package versions and a digest of the model. Runs on a node.
+
+Argument: JSON {"venv", "model", "spec": path of a spec.json, "key_file", "state_dir"}, empty where there is none.
+Answer: JSON {"python", "packages": {name: version}, "server": bool, "model": {"present", "files", "bytes", "digest",
+"how", "unreadable": [...]}, "argv_digest", "key": {...}, "state": {"free": bytes, "writable": bool}}.
+
+The model's digest covers every file below 64 MiB whole. Of larger safetensors files it covers the size and the header
+(8 + n bytes, n little-endian in the first 8: https://huggingface.co/docs/safetensors), of other large files the size;
+`how` says which, so that nobody takes "headers" for "contents".
+"""
+
+from __future__ import annotations
+
+import glob
+import hashlib
+import json
+import os
+import re
+import struct
+import sys
+from typing import Any
+
+WHOLE = 64 * 1024 * 1024
+LONGEST_HEADER = 100_000_000
+
+
+def packages(venv: str) -> dict[str, str]:
+    found = {}
+    for folder in glob.glob(os.path.join(venv, "lib*", "python3*", "site-packages", "*.dist-info")):
+        name, _, version = os.path.basename(folder)[: -len(".dist-info")].rpartition("-")
+        found[re.sub(r"[-_.]+", "-", name).lower()] = version
+    return found
+
+
+def file_digest(path: str, size: int) -> tuple[str, str]:
+    """(digest, "contents" | "headers" | "sizes") of one file."""
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        if size <= WHOLE:
+            for block in iter(lambda: file.read(1 << 20), b""):
+                digest.update(block)
+            return digest.hexdigest(), "contents"
+        digest.update(b"%d" % size)
+        if path.endswith(".safetensors"):
+            start = file.read(8)
+            length = struct.unpack("<Q", start)[0]
+            if length <= LONGEST_HEADER:
+                digest.update(start + file.read(length))
+                return digest.hexdigest(), "headers"
+    return digest.hexdigest(), "sizes"
+
+
+def model(path: str) -> dict[str, Any]:
+    answer: dict[str, Any] = {
+        "present": False,
+        "files": 0,
+        "bytes": 0,
+        "digest": "",
+        "how": "contents",
+        "unreadable": [],
+    }
+    if not os.path.isdir(path):
+        return answer
+    total = hashlib.sha256()
+    rank = {"contents": 0, "headers": 1, "sizes": 2}
+    for folder, folders, names in os.walk(path, followlinks=True):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        for name in sorted(names):
+            full = os.path.join(folder, name)
+            if name.startswith(".") or name.endswith((".py", ".md", ".txt")):
+                continue
+            try:
+                size = os.path.getsize(full)
+                digest, how = file_digest(full, size)
+            except OSError as error:
+                answer["unreadable"].append("%s: %s" % (os.path.relpath(full, path), error.strerror or error))
+                continue
+            total.update(("%s %d %s\n" % (os.path.relpath(full, path), size, digest)).encode())
+            answer["files"] += 1
+            answer["bytes"] += size
+            if rank[how] > rank[answer["how"]]:
+                answer["how"] = how
+    answer["present"] = os.path.isfile(os.path.join(path, "config.json"))
+    answer["digest"] = total.hexdigest()
+    return answer
+
+
+def key(path: str) -> dict[str, Any] | None:
+    """What a key file looks like from here; never its content."""
+    if not path:
+        return None
+    try:
+        seen = os.stat(os.path.expanduser(path))
+    except OSError as error:
+        return {"present": False, "why": error.strerror}
+    return {"present": True, "mode": seen.st_mode & 0o777, "empty": seen.st_size == 0}
+
+
+def state(path: str) -> dict[str, Any]:
+    """Free bytes where our files will go, asked of the nearest folder that exists."""
+    path = os.path.abspath(os.path.expanduser(path))
+    while not os.path.isdir(path):
+        path = os.path.dirname(path)
+    numbers = os.statvfs(path)
+    return {"free": numbers.f_bavail * numbers.f_frsize, "writable": os.access(path, os.W_OK), "path": path}
+
+
+def spec_digest(path: str) -> str | None:
+    """Digest of the argv in a spec.json as it lies on this node, less what may differ between ranks."""
+    if not path:
+        return None
+    with open(os.path.expanduser(path), encoding="utf-8") as file:
+        argv = json.load(file)["argv"]
+    kept, skip = [], False
+    for word in argv:
+        if skip:
+            skip = False
+        elif word == "--node-rank":
+            skip = True
+        elif word != "--headless":
+            kept.append(word)
+    return hashlib.sha256(json.dumps(kept).encode()).hexdigest()
+
+
+def main() -> None:
+    want = json.loads(sys.argv[1])
+    venv = os.path.expanduser(want["venv"])
+    json.dump(
+        {
+            "python": "%d.%d.%d" % sys.version_info[:3],
+            "packages": packages(venv) if venv else {},
+            "server": os.access(os.path.join(venv, "bin", "vllm"), os.X_OK) if venv else False,
+            "model": model(os.path.expanduser(want["model"])) if want["model"] else None,
+            "argv_digest": spec_digest(want["spec"]),
+            "key": key(want["key_file"]),
+            "state": state(want["state_dir"]),
+            "hostname": os.uname().nodename,
+            "machine": os.uname().machine,
+            "boot_id": boot_id(),
+            "machine_id": machine_id(),
+        },
+        sys.stdout,
+    )
+
+
+def boot_id() -> str:
+    with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+        return file.read().strip()
+
+
+def machine_id() -> str:
+    """A digest of the machine id: it identifies the box without telling its id to others (machine-id(5))."""
+    try:
+        with open("/etc/machine-id", "rb") as file:
+            return hashlib.sha256(b"sparkctl" + file.read().strip()).hexdigest()[:16]
+    except OSError:
+        return ""
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Questions to a node and the pure parsers of their answers."""
