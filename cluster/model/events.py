@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Literal
 
 from cluster.model.deployment import State
 
@@ -17,12 +18,16 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class StageStarted:
+    """A stage of a verb begins; `nodes` are those it works on."""
+
     stage: str
     nodes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class StageEnded:
+    """A stage is over; `ok` is false when it failed, then `detail` says how."""
+
     stage: str
     seconds: float
     ok: bool
@@ -31,21 +36,27 @@ class StageEnded:
 
 @dataclass(frozen=True, slots=True)
 class StepStarted:
-    """`why` is one clause in the user's language, e.g. "starting rank 1"."""
+    """One step of a stage begins on a node.
+
+    why      one clause in the user's language, e.g. "starting rank 1"
+    command  what is run, as a person would type it; empty when nothing is
+    """
 
     stage: str
     node: str
     why: str
+    command: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a stage is.
+    """How far a stage is on one node, or for one rank.
 
-    current, total  in `unit`; total None when unknown
+    current, total  in `unit` ("bytes", "shards", ...; empty when only `text` counts); total None when unknown
     bound           "exact" or "upper": whether total is the true end or only a limit
     rate            units per second over the last seconds, None when unknown
     heartbeat       true when nothing moved and this only says that we still watch
+    text            the phase, e.g. "loading weights"
     """
 
     stage: str
@@ -53,10 +64,11 @@ class Progress:
     current: float
     total: float | None
     unit: str
-    bound: str = "exact"
+    bound: Literal["exact", "upper"] = "exact"
     rate: float | None = None
     heartbeat: bool = False
     text: str = ""
+    rank: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +94,7 @@ class Told:
 
 @dataclass(frozen=True, slots=True)
 class LogLine:
-    """`at` is UTC, ISO 8601 with milliseconds, as the node stamped it."""
+    """One line that a rank wrote; `at` is UTC, ISO 8601 with milliseconds, as the node stamped it."""
 
     rank: int
     node: str
@@ -92,6 +104,8 @@ class LogLine:
 
 @dataclass(frozen=True, slots=True)
 class RankStatus:
+    """One rank as seen on its node; `since` is UTC, ISO 8601; `rss` in bytes over all its processes."""
+
     rank: int
     node: str
     state: str
@@ -104,6 +118,8 @@ class RankStatus:
 
 @dataclass(frozen=True, slots=True)
 class NodeStatus:
+    """One node as seen; memory in bytes, None when it could not be read."""
+
     node: str
     reachable: bool
     memory_total: int | None = None
@@ -134,6 +150,8 @@ class StatusReport:
 
 @dataclass(frozen=True, slots=True)
 class StageTime:
+    """How long a stage took, and its parts."""
+
     stage: str
     seconds: float
     detail: str = ""
@@ -155,10 +173,87 @@ class Served:
 
 @dataclass(frozen=True, slots=True)
 class Stopped:
+    """The end of a successful stop: the ranks that were ended, and the memory afterwards."""
+
     deployment: str
     ranks: tuple[RankStatus, ...]
     memory: tuple[NodeStatus, ...]
     nothing: bool = False
+
+
+Value = str | int | float | bool | None | tuple[str, ...] | tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SettingShown:
+    """One resolved setting; the value of a secret is already masked. `origin` is where it was set, e.g. `.env:12`."""
+
+    key: str
+    value: Value
+    origin: str = ""
+    secret: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigReport:
+    """The settings as they would be used."""
+
+    deployment: str
+    recipe: str
+    settings: tuple[SettingShown, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedStep:
+    """A step that would be taken: a command (`argv`, `environment`, `undo`) or a file (`path`, `size`, `mode`)."""
+
+    node: str
+    why: str
+    argv: tuple[str, ...] = ()
+    environment: tuple[tuple[str, str], ...] = ()
+    undo: tuple[str, ...] = ()
+    path: str = ""
+    size: int | None = None
+    mode: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedStage:
+    """Steps with a barrier at the end; `in_order` when they wait for one another across nodes too."""
+
+    stage: str
+    steps: tuple[PlannedStep, ...]
+    in_order: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PlanReport:
+    """What `start` would do; no stages when there is nothing to do. `notes` say what is only known later."""
+
+    deployment: str
+    stages: tuple[PlannedStage, ...]
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SmokeCheck:
+    """One question to the served API and whether the answer was right."""
+
+    name: str
+    ok: bool
+    seconds: float
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SmokeReport:
+    """Whether the deployment really answers."""
+
+    deployment: str
+    url: str
+    model: str
+    ok: bool
+    checks: tuple[SmokeCheck, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +279,9 @@ Event = (
     | StatusReport
     | Served
     | Stopped
+    | ConfigReport
+    | PlanReport
+    | SmokeReport
     | Failed
 )
 
