@@ -1,0 +1,20 @@
+"""The programs of `cluster/agent` as commands: source on standard input, parameters as one JSON argument."""
+
+import json
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from cluster.model.steps import Command
+from cluster.model.units import Seconds
+
+
+@cache
+def source(name: str) -> bytes:
+    return files("cluster.agent").joinpath(f"{name}.py").read_bytes()
+
+
+def agent(name: str, parameters: Any, limit: float = 30.0) -> Command:
+    """Nothing has to lie on the node for it, and what runs there is always of our own version."""
+    argv = ("python3", "-I", "-", json.dumps(parameters, separators=(",", ":")))
+    return Command(argv, stdin=source(name), limit=Seconds(limit))

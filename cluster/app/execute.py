@@ -1,0 +1,77 @@
+"""Act on a plan: nodes side by side, the steps of one node in order, a barrier after each stage, undo on failure."""
+
+import logging
+from collections.abc import Callable
+from typing import assert_never
+
+from cluster.app.session import Session
+from cluster.errors import SparkctlError, StepFailed
+from cluster.model.events import Emit, Severity, StepStarted, Told
+from cluster.model.steps import Command, Run, Stage, Step, Write
+from cluster.node.base import Node, Result
+
+log = logging.getLogger(__name__)
+
+
+class Transaction:
+    """Steps done so far, and how to undo them. Nothing is undone unless `undo` is called."""
+
+    def __init__(self, session: Session, emit: Emit) -> None:
+        self._session = session
+        self._emit = emit
+        self._undo: list[tuple[str, str, Command]] = []
+
+    def run(self, stage: Stage) -> dict[str, list[Result]]:
+        """All results by node, in the order of its steps."""
+        if stage.in_order:
+            results: dict[str, list[Result]] = {}
+            for step in stage.steps:
+                results.setdefault(step.node, []).append(self._step(stage, step, self._session.nodes[step.node]))
+            return results
+        return self._session.each(
+            lambda node: [self._step(stage, step, node) for step in stage.steps if step.node == node.name]
+        )
+
+    def _step(self, stage: Stage, step: Step, node: Node) -> Result:
+        self._emit(StepStarted(stage.name, step.node, step.why))
+        match step:
+            case Run(command=command, undo=undo):
+                if undo is not None:  # before the act: an act that was cut off may have happened
+                    self._undo.append((step.node, step.why, undo))
+                return succeeded(node, step.why, node.run(command))
+            case Write(path=path, data=data, mode=mode):
+                node.write(str(path), data, mode)
+                return Result(0, b"", b"")
+            case _:
+                assert_never(step)
+
+    def undo(self) -> tuple[SparkctlError, ...]:
+        """Undo in reverse order, as far as the nodes can be reached; says what could not be undone."""
+        failures = []
+        while self._undo:
+            name, why, command = self._undo.pop()
+            try:
+                succeeded(self._session.nodes[name], f"undoing: {why}", self._session.nodes[name].run(command))
+            except SparkctlError as error:
+                failures.append(error)
+                self._emit(Told(Severity.WARNING, f"could not undo “{why}”: {error.what}", name))
+        return tuple(failures)
+
+    def keep(self) -> None:
+        """What was done stays."""
+        self._undo.clear()
+
+
+def succeeded(node: Node, why: str, result: Result) -> Result:
+    log.debug("%s on %s in %.1f s -> %d", why, node.name, result.seconds, result.exit)
+    if result.exit == 0:
+        return result
+    words = (result.err_text.strip() or result.text.strip()).splitlines()
+    raise StepFailed(f"{why} failed with exit code {result.exit}", where=node.name, evidence=words[-8:])
+
+
+def render(command: Command, quote: Callable[[str], str]) -> str:
+    """One line a person could paste, standard input named and not shown."""
+    words = [f"{name}={quote(value)}" for name, value in command.env] + [quote(word) for word in command.argv]
+    text = " ".join(words)
+    return f"{text} < ({len(command.stdin)} bytes)" if command.stdin else text

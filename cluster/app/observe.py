@@ -1,0 +1,55 @@
+"""Run probes on a node, all in one round trip, and say what was seen."""
+
+import json
+from typing import Any
+
+from cluster.app.agents import agent
+from cluster.errors import StepFailed, Unreadable
+from cluster.model.facts import Identity, NodeFacts
+from cluster.model.settings import NodeSettings, Settings
+from cluster.node.base import Node, Result
+from cluster.probe.base import Answer, Probe
+from cluster.probe.identity import parse_identity
+from cluster.probe.system import ADDRESSES, HCAS, LISTENERS, MEMORY
+
+PROBES: tuple[Probe[Any], ...] = (ADDRESSES, LISTENERS, MEMORY, HCAS)
+DIGEST_LIMIT = 600.0  # a small model is hashed whole, from a disk that may be busy
+
+
+def facts_of(node: Node) -> NodeFacts:
+    questions = [{"argv": one.ask.argv} if one.ask.argv else {"file": one.ask.file} for one in PROBES]
+    answers = [Answer(**one) for one in json.loads(told(node, node.run(agent("ask", questions))))]
+    addresses, listeners, memory, hcas = (
+        _parsed(node, probe, answer) for probe, answer in zip(PROBES, answers, strict=True)
+    )
+    return NodeFacts(node.name, addresses, listeners, memory, hcas)
+
+
+def _parsed(node: Node, probe: Probe[Any], answer: Answer) -> Any:
+    try:
+        return probe.read(answer)
+    except Unreadable as error:
+        raise Unreadable(error.what, where=f"{node.name}, {probe.name}", evidence=error.evidence) from error
+
+
+def identity_of(node: Node, settings: Settings, mine: NodeSettings, spec: str = "") -> Identity:
+    """What the rank on `node` would run; `spec` is the path of its written spec.json, once there is one."""
+    want = {
+        "venv": settings.launch.venv,
+        "model": settings.serve.model,
+        "spec": spec,
+        "key_file": settings.serve.api_key_file if mine is settings.head else "",
+        "state_dir": mine.state_dir,
+    }
+    return parse_identity(told(node, node.run(agent("identity", want, DIGEST_LIMIT))))
+
+
+def told(node: Node, result: Result) -> str:
+    """What a program of ours answered; anything but exit 0 is an error with its last words."""
+    if result.exit != 0:
+        raise StepFailed(
+            f"a question to the node failed with exit code {result.exit}",
+            where=node.name,
+            evidence=result.err_text.strip().splitlines()[-5:],
+        )
+    return result.text

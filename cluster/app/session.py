@@ -1,0 +1,162 @@
+"""All nodes of a deployment, opened side by side."""
+
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import TracebackType
+from typing import Self, TypeVar
+
+from cluster.errors import NodeError, SettingsError, SparkctlError
+from cluster.model.settings import NodeSettings, Settings
+from cluster.node.base import Node
+
+T = TypeVar("T")
+Item = TypeVar("Item")
+OpenNode = Callable[[NodeSettings], Node]
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """How to get to the nodes, besides what the settings say."""
+
+    ssh_config: Path | None = None
+    accept_new_host_key: bool = False
+
+
+class Session:
+    """Open connections by node name, in rank order; `missing` holds why the others could not be opened."""
+
+    def __init__(self, settings: Settings, open_one: OpenNode) -> None:
+        self.settings = settings
+        self._open_one = open_one
+        self.nodes: dict[str, Node] = {}
+        self.missing: dict[str, NodeError] = {}
+
+    @property
+    def head(self) -> Node:
+        name = self.settings.head.name
+        if name in self.missing:
+            raise self.missing[name]
+        return self.nodes[name]
+
+    def open(self) -> Self:
+        outcomes = _side_by_side({one.name: one for one in self.settings.nodes}, self._open_one)
+        for name, outcome in outcomes.items():
+            match outcome:
+                case NodeError():
+                    self.missing[name] = outcome
+                case Exception():
+                    self.close()
+                    raise outcome
+                case node:
+                    self.nodes[name] = node
+        return self
+
+    def reopen(self, name: str) -> Node:
+        """A fresh connection in the place of a lost one."""
+        with suppress(SparkctlError):
+            self.nodes[name].close()
+        settings = next(one for one in self.settings.nodes if one.name == name)
+        node = self._open_one(settings)
+        self.nodes[name] = node
+        self.missing.pop(name, None)
+        return node
+
+    def need_all(self) -> Self:
+        raise_all(tuple(self.missing.values()))
+        return self
+
+    def each(self, act: Callable[[Node], T]) -> dict[str, T]:
+        """One call per node, side by side. Waits for all; then raises what went wrong, all of it."""
+        outcomes = _side_by_side(self.nodes, act)
+        raise_all(tuple(one for one in outcomes.values() if isinstance(one, Exception)))
+        return {name: one for name, one in outcomes.items() if not isinstance(one, Exception)}
+
+    def attempt(self, act: Callable[[Node], T]) -> dict[str, T | NodeError]:
+        """Like `each`, but a node that cannot be reached is an outcome and not the end."""
+        outcomes = _side_by_side(self.nodes, act)
+        raise_all(
+            tuple(one for one in outcomes.values() if isinstance(one, Exception) and not isinstance(one, NodeError))
+        )
+        told: dict[str, T | NodeError] = {
+            **self.missing,
+            **{
+                name: one
+                for name, one in outcomes.items()
+                if isinstance(one, NodeError) or not isinstance(one, Exception)
+            },
+        }
+        return {one.name: told[one.name] for one in self.settings.nodes if one.name in told}
+
+    def close(self) -> None:
+        _side_by_side(self.nodes, lambda node: node.close())
+
+    def __enter__(self) -> Self:
+        return self.open()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _side_by_side(items: Mapping[str, Item], act: Callable[[Item], T]) -> dict[str, T | Exception]:
+    if not items:
+        return {}
+
+    def caught(item: Item) -> T | Exception:
+        try:
+            return act(item)
+        except Exception as error:  # a thread root: every error is handed to the caller
+            return error
+
+    with ThreadPoolExecutor(max_workers=len(items), thread_name_prefix="node") as pool:
+        return dict(zip(items, pool.map(caught, items.values()), strict=True))
+
+
+def raise_all(errors: tuple[BaseException, ...]) -> None:
+    """Nothing, the one error, or a group of them: both nodes' failures are told, not the first."""
+    match errors:
+        case ():
+            return
+        case (error,):
+            raise error
+        case _:
+            raise BaseExceptionGroup("several nodes failed", list(errors))
+
+
+def locate(settings: Settings, is_local: Callable[[str], bool]) -> Settings:
+    """Give every node a name and a control address: the head is this machine when its address is one of ours."""
+    nodes = tuple(_located(one, rank, is_local) for rank, one in enumerate(settings.nodes))
+    names = [one.name for one in nodes]
+    if len(set(names)) != len(names):
+        raise SettingsError(f"two nodes have the same name: {', '.join(names)}", fix="set HEAD_NAME and WORKER_NAME")
+    return replace(settings, nodes=nodes)
+
+
+def _located(node: NodeSettings, rank: int, is_local: Callable[[str], bool]) -> NodeSettings:
+    control = node.control or ("local" if is_local(node.address) else "")
+    role = "head" if rank == 0 else "worker" if rank == 1 else f"worker{rank}"
+    if not control:
+        raise SettingsError(
+            f"{node.address} is not an address of this machine, and nothing says how to reach the {role}",
+            where=role,
+            fix=f"set {'HEAD_SSH' if rank == 0 else 'WORKER_SSH'}=user@host, or run sparkctl on the head",
+        )
+    return replace(node, control=control, name=node.name or role)
+
+
+def open_with(access: Access) -> OpenNode:
+    from cluster.node.open import open_node  # paramiko and fabric take a third of a second to import
+
+    def open_one(node: NodeSettings) -> Node:
+        return open_node(
+            node.name,
+            node.control,
+            ssh_config=access.ssh_config,
+            accept_new_host_key=access.accept_new_host_key,
+        )
+
+    return open_one

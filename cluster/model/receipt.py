@@ -1,0 +1,84 @@
+"""What a start did, kept on the head; `stop` acts on it and a later reader can tell what ran."""
+
+import json
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from cluster.errors import Unreadable
+from cluster.model.deployment import DeploymentId
+from cluster.model.events import StageTime
+
+VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class RankReceipt:
+    """One rank: where it runs and as what. Values of variables are left out, their names are not.
+
+    identity  [pid, start time in clock ticks, kernel boot id] of its first process, or empty before launch
+    """
+
+    rank: int
+    node: str
+    control: str
+    state_dir: str
+    argv: tuple[str, ...]
+    variables: tuple[str, ...]
+    hostname: str
+    machine_id: str
+    packages: tuple[tuple[str, str], ...]
+    model_digest: str
+    model_how: str
+    memory_before: int
+    identity: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    deployment: str
+    boot: str
+    recipe: str
+    created: str
+    url: str
+    model: str
+    ranks: tuple[RankReceipt, ...]
+    forced: tuple[str, ...] = ()
+    served: str = ""
+    stages: tuple[StageTime, ...] = ()
+    sparkctl: str = ""
+
+    @property
+    def which(self) -> DeploymentId:
+        return DeploymentId(self.deployment, self.boot)
+
+
+def to_json(receipt: Receipt) -> bytes:
+    return json.dumps({"version": VERSION, **asdict(receipt)}, indent=1).encode() + b"\n"
+
+
+def from_json(text: str, where: str) -> Receipt:
+    """Raises Unreadable naming `where`; a receipt is never guessed at."""
+    try:
+        seen: dict[str, Any] = json.loads(text)
+        _check(seen.pop("version"))
+        ranks = tuple(_rank(one) for one in seen.pop("ranks"))
+        stages = tuple(_stage(one) for one in seen.pop("stages"))
+        return Receipt(ranks=ranks, stages=stages, forced=tuple(seen.pop("forced")), **seen)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise Unreadable(f"cannot read the receipt: {error}", where=where, evidence=[text[:200]]) from error
+
+
+def _check(version: object) -> None:
+    if version != VERSION:
+        raise ValueError(f"it has version {version}, this sparkctl reads {VERSION}")
+
+
+def _rank(seen: dict[str, Any]) -> RankReceipt:
+    seen["packages"] = tuple((name, version) for name, version in seen["packages"])
+    for key in ("argv", "variables", "identity"):
+        seen[key] = tuple(seen[key])
+    return RankReceipt(**seen)
+
+
+def _stage(seen: dict[str, Any]) -> StageTime:
+    return StageTime(seen["stage"], seen["seconds"], seen["detail"], tuple(_stage(one) for one in seen["children"]))

@@ -1,0 +1,191 @@
+"""One flag list and one environment for all ranks, then the few differences between ranks."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from cluster.model.deployment import DeploymentId
+from cluster.model.settings import NodeSettings, Row, Settings, rows
+from cluster.runtime.base import LaunchSpec, RankSpec
+
+# What may differ between ranks; everything else is compared before a boot, for vLLM boots unequal ranks and answers
+# wrong text with status 200.
+RANK_FLAGS = ("--node-rank", "--headless")
+RANK_VARIABLES = frozenset(
+    {
+        "GLOO_SOCKET_IFNAME",
+        "NCCL_IB_GID_INDEX",
+        "NCCL_IB_HCA",
+        "NCCL_SOCKET_IFNAME",
+        "SPARKCTL_RANK_DIR",
+        "TP_SOCKET_IFNAME",
+        "VLLM_HOST_IP",
+    }
+)
+
+# No telemetry, no hub, no colour in files. Tokens that a rank never needs stay out.
+ALWAYS = {
+    "DO_NOT_TRACK": "1",
+    "HF_HUB_OFFLINE": "1",
+    "NO_COLOR": "1",
+    "TRANSFORMERS_OFFLINE": "1",
+    "VLLM_LOGGING_COLOR": "0",
+    "VLLM_NO_USAGE_STATS": "1",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Wiring:
+    """How one rank reaches the others: `interface` has been read on its node, or named by the user."""
+
+    address: str
+    interface: str
+    hca: str = ""
+    gid: int | None = None
+
+
+def listen_address(settings: Settings) -> str:
+    """The address the API listens on; never all addresses unless the user wrote them."""
+    match settings.serve.host:
+        case "fabric" | "":
+            return settings.head.address
+        case "loopback":
+            return "127.0.0.1"
+        case other:
+            return other
+
+
+def ask_address(settings: Settings) -> str:
+    """Where the head itself reaches the API."""
+    address = listen_address(settings)
+    return "127.0.0.1" if address == "0.0.0.0" else address  # compared, not bound
+
+
+def api_url(settings: Settings) -> str:
+    return f"http://{ask_address(settings)}:{settings.serve.port}"
+
+
+def launch_spec(settings: Settings, which: DeploymentId, wiring: tuple[Wiring, ...]) -> LaunchSpec:
+    """Every rank as it will be run, rank 0 first. `wiring` has one entry per node, in the same order."""
+    common = common_argv(settings)
+    environment = common_environment(settings)
+    secrets = (("VLLM_API_KEY", settings.serve.api_key_file),) if settings.serve.api_key_file else ()
+    return LaunchSpec(
+        which,
+        tuple(
+            RankSpec(
+                rank=rank,
+                node=node.name,
+                argv=rank_argv(common, rank),
+                environment=tuple(sorted((environment | rank_environment(settings, wired)).items())),
+                secrets=secrets if rank == 0 else (),
+                state_dir=node.state_dir,
+            )
+            for rank, (node, wired) in enumerate(zip(settings.nodes, wiring, strict=True))
+        ),
+    )
+
+
+def common_argv(settings: Settings) -> tuple[str, ...]:
+    """The command line that all ranks share. Sources of the flags: `vllm serve --help=all` of 0.32 and 0.33."""
+    serve = settings.serve
+    timeout = f"{settings.launch.distributed_timeout:.0f}"
+    return (
+        f"{settings.launch.venv}/bin/vllm",
+        "serve",
+        serve.model,
+        "--host",
+        listen_address(settings),
+        "--port",
+        str(serve.port),
+        *settings_flags(settings),
+        "--distributed-executor-backend",
+        "mp",
+        "--nnodes",
+        str(len(settings.nodes)),
+        "--master-addr",
+        settings.head.address,
+        "--master-port",
+        str(serve.master_port),
+        "--distributed-timeout-seconds",
+        timeout,
+        "--cpu-distributed-timeout-seconds",
+        timeout,
+        *serve.extra_args,
+    )
+
+
+def settings_flags(settings: Settings) -> tuple[str, ...]:
+    """The flags of every setting that stands for one and has a value."""
+    return tuple(word for row, value in _values(settings) if row.meta.flag for word in _flag(row.meta.flag, value))
+
+
+def common_environment(settings: Settings) -> dict[str, str]:
+    """The variables that all ranks share: ours, those of settings, then the user's own."""
+    ours = ALWAYS | {"VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS": f"{settings.launch.execute_timeout:.0f}"}
+    named = {row.meta.variable: _text(value) for row, value in _values(settings) if row.meta.variable}
+    return ours | named | dict(settings.launch.environment)
+
+
+def rank_argv(common: tuple[str, ...], rank: int) -> tuple[str, ...]:
+    return (*common, "--node-rank", str(rank), *(("--headless",) if rank else ()))
+
+
+def rank_environment(settings: Settings, wired: Wiring) -> dict[str, str]:
+    """The variables of one rank. Gloo and TP take one plain interface name; NCCL's value may be the user's pattern."""
+    environment = {
+        "VLLM_HOST_IP": wired.address,
+        "GLOO_SOCKET_IFNAME": wired.interface,
+        "TP_SOCKET_IFNAME": wired.interface,
+    }
+    if "NCCL_SOCKET_IFNAME" not in dict(settings.launch.environment):
+        environment["NCCL_SOCKET_IFNAME"] = wired.interface
+    if wired.hca:
+        environment["NCCL_IB_HCA"] = wired.hca
+    if wired.gid is not None:
+        environment["NCCL_IB_GID_INDEX"] = str(wired.gid)
+    return environment
+
+
+def common_part(rank: RankSpec) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]]:
+    """argv and environment without what may differ; equal for all ranks of a sound launch."""
+    argv, words = [], iter(rank.argv)
+    for word in words:
+        if word == "--node-rank":
+            next(words)
+        elif word != "--headless":
+            argv.append(word)
+    return tuple(argv), tuple(pair for pair in rank.environment if pair[0] not in RANK_VARIABLES)
+
+
+def node_settings(settings: Settings, name: str) -> NodeSettings:
+    return next(node for node in settings.nodes if node.name == name)
+
+
+def _values(settings: Settings) -> Iterator[tuple[Row, object]]:
+    for row in rows():
+        section, _, name = row.key.partition(".")
+        value = getattr(getattr(settings, section, None), name, None)
+        if value is not None and value != "":
+            yield row, value
+
+
+def _flag(flag: str, value: object) -> tuple[str, ...]:
+    match value:
+        case True:
+            return (flag,)
+        case False:
+            return ()
+        case tuple():
+            return (flag, *map(_text, value)) if value else ()
+        case _:
+            return (flag, _text(value))
+
+
+def _text(value: object) -> str:
+    match value:
+        case bool():
+            return "1" if value else "0"
+        case float():
+            return f"{value:g}"
+        case _:
+            return str(value)
