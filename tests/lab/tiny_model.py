@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import sys
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -42,10 +43,12 @@ def configuration() -> dict[str, Any]:
 
 def write_tokenizer(folder: Path) -> None:
     """Byte-level, no merges: 256 bytes and six special tokens."""
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-
+    tokenizers: Any = import_module("tokenizers")
+    decoders, models, pre_tokenizers = tokenizers.decoders, tokenizers.models, tokenizers.pre_tokenizers
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    tokenizer = Tokenizer(models.BPE(vocab={letter: index for index, letter in enumerate(alphabet)}, merges=[]))
+    tokenizer = tokenizers.Tokenizer(
+        models.BPE(vocab={letter: index for index, letter in enumerate(alphabet)}, merges=[])
+    )
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     tokenizer.add_special_tokens(list(SPECIAL))
@@ -58,9 +61,7 @@ def write_tokenizer(folder: Path) -> None:
 
 
 def write_weights(file: Path) -> None:
-    import torch
-    from safetensors.torch import save_file
-
+    torch: Any = import_module("torch")
     torch.manual_seed(0)
     shapes = {"model.embed_tokens": (VOCABULARY, HIDDEN), "lm_head": (VOCABULARY, HIDDEN)}
     norms = ["model.norm"]
@@ -73,7 +74,7 @@ def write_weights(file: Path) -> None:
         norms += [f"{layer}.input_layernorm", f"{layer}.post_attention_layernorm"]
     weights = {f"{name}.weight": (torch.randn(shape) * 0.05).bfloat16() for name, shape in shapes.items()}
     weights |= {f"{name}.weight": torch.ones(HIDDEN, dtype=torch.bfloat16) for name in norms}
-    save_file(weights, str(file), metadata={"format": "pt"})
+    import_module("safetensors.torch").save_file(weights, str(file), metadata={"format": "pt"})
 
 
 def write_json(file: Path, value: dict[str, Any]) -> None:
