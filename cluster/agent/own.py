@@ -1,0 +1,167 @@
+"""Which processes on this node belong to a rank of ours; part of the programs sent to a node."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from typing import Any, Dict, List, NamedTuple, NoReturn, Optional, Set, Tuple
+
+Json = Dict[str, Any]
+MARK = "SPARKCTL_RANK_DIR"
+
+
+class Process(NamedTuple):
+    pid: int
+    ppid: int
+    session: int
+    state: str
+    threads: int
+    ticks: int
+    cpu: float
+    rss: int
+    comm: str
+
+
+def processes() -> Dict[int, Process]:
+    """Everything that runs. A zombie without other threads holds nothing and counts as gone."""
+    found = (read_process(int(name)) for name in os.listdir("/proc") if name.isdigit())
+    return {one.pid: one for one in found if one and not (one.state in "ZX" and one.threads <= 1)}
+
+
+def read_process(pid: int) -> Optional[Process]:
+    text = read("/proc/%d/stat" % pid)
+    if not text:
+        return None
+    comm = text[text.index("(") + 1 : text.rindex(")")]
+    field = text[text.rindex(")") + 2 :].split()
+    cpu = (int(field[11]) + int(field[12])) / os.sysconf("SC_CLK_TCK")
+    rss = int(field[21]) * os.sysconf("SC_PAGE_SIZE")
+    return Process(pid, int(field[1]), int(field[3]), field[0], int(field[17]), int(field[19]), cpu, rss, comm)
+
+
+def shim_of(folder: str, table: Dict[int, Process]) -> Optional[Process]:
+    """The living shim. A pid alone proves nothing: it may belong to somebody else by now."""
+    rank = read_json(os.path.join(folder, "rank.json"))
+    process = table.get(rank.get("pid", 0))
+    if not process or process.ticks != rank.get("ticks") or rank.get("kernel_boot") != kernel_boot():
+        return None
+    return process if folder in words_of(process.pid) else None
+
+
+def ours(folder: str, table: Dict[int, Process]) -> Dict[int, Process]:
+    """Every process proven to be of this rank, the shim included. Several witnesses, as none sees all:
+
+    a server that sets its title may overwrite its environ, a killed shim leaves orphans that descend from init,
+    a grandchild may leave the session, and not every node has systemd.
+    """
+    rank, seen = read_json(os.path.join(folder, "rank.json")), read_json(os.path.join(folder, "processes.json"))
+    shim = shim_of(folder, table)
+    proven: Set[int] = {shim.pid} if shim else set()
+    if seen.get("kernel_boot") == kernel_boot():
+        proven |= {pid for pid, ticks in seen.get("seen", ()) if pid in table and table[pid].ticks == ticks}
+    proven |= {pid for pid, process in table.items() if is_marked(process, folder, rank.get("unit"))}
+    # A session number is not given out again while one member lives: one proven member proves them all.
+    if any(table[pid].session == rank.get("session") for pid in proven):
+        proven |= {pid for pid in table if table[pid].session == rank["session"]}
+    family = proven | descendants(proven, table)
+    return {pid: table[pid] for pid in sorted(family - {os.getpid()})}
+
+
+def descendants(roots: Set[int], table: Dict[int, Process]) -> Set[int]:
+    found = set(roots)
+    while True:
+        more = {pid for pid, process in table.items() if pid not in found and process.ppid in found}
+        if not more:
+            return found - roots
+        found |= more
+
+
+def is_marked(process: Process, folder: str, unit: Optional[str]) -> bool:
+    if process.rss == 0:  # the kernel's own threads
+        return False
+    if MARK + "=" + folder in read("/proc/%d/environ" % process.pid).split("\0"):
+        return True
+    return bool(unit) and ("/%s.service" % unit) in read("/proc/%d/cgroup" % process.pid)
+
+
+def name_of(process: Process) -> str:
+    """The title that a process gave itself, else the name of its program."""
+    words = [word for word in words_of(process.pid) if word]
+    return words[0][:80] if len(words) == 1 else process.comm
+
+
+def words_of(pid: int) -> List[str]:
+    return read("/proc/%d/cmdline" % pid).split("\0")
+
+
+def send(pid: int, ticks: Optional[int], number: int) -> None:
+    """Signal exactly this process: between looking and signalling, its number could have gone to another."""
+    try:
+        handle = os.pidfd_open(pid)
+    except (ProcessLookupError, AttributeError):  # a Python built for older kernels has no such call
+        return send_by_number(pid, ticks, number)
+    try:
+        if is_same(pid, ticks):
+            signal.pidfd_send_signal(handle, number)
+    except ProcessLookupError:
+        pass
+    finally:
+        os.close(handle)
+
+
+def send_by_number(pid: int, ticks: Optional[int], number: int) -> None:
+    try:
+        if is_same(pid, ticks):
+            os.kill(pid, number)
+    except ProcessLookupError:
+        pass
+
+
+def is_same(pid: int, ticks: Optional[int]) -> bool:
+    process = read_process(pid)
+    return process is not None and (ticks is None or process.ticks == ticks)
+
+
+def read(path: str) -> str:
+    """The text of a file, empty when it cannot be read: processes end while we look."""
+    try:
+        with open(path, "rb") as file:
+            return file.read().decode("utf-8", "replace")
+    except OSError:
+        return ""
+
+
+def read_json(path: str) -> Json:
+    try:
+        value = json.loads(read(path) or "{}")
+    except ValueError:
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def kernel_boot() -> str:
+    return read("/proc/sys/kernel/random/boot_id").strip()
+
+
+def memory() -> Tuple[int, int, int]:
+    """Total, free and available bytes."""
+    lines = dict(line.split(":", 1) for line in read("/proc/meminfo").splitlines() if ":" in line)
+    total, free, available = (int(lines[key].split()[0]) * 1024 for key in ("MemTotal", "MemFree", "MemAvailable"))
+    return total, free, available
+
+
+def stamp(at: float) -> str:
+    """`2026-11-30T17:30:00.123Z`: sorts as text."""
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(at)) + ".%03dZ" % (at % 1 * 1000)
+
+
+def whole_path(path: str) -> str:
+    return os.path.realpath(os.path.expanduser(path))
+
+
+def fail(code: int, sentence: str) -> NoReturn:
+    print(json.dumps({"error": sentence}), flush=True)
+    sys.exit(code)
