@@ -118,7 +118,7 @@ class Node:
         stderr: int | IO[Any] | None = None,
     ) -> Running:
         entry = subprocess.Popen(
-            self.entering(argv, env=env, cwd=cwd),
+            entering(self.init, argv, env=env, cwd=cwd),
             stdin=stdin,
             stdout=stdout,
             stderr=stderr,
@@ -127,16 +127,6 @@ class Node:
             start_new_session=True,
         )
         return Running(entry)
-
-    def entering(self, argv: Sequence[str], *, env: Mapping[str, str] | None = None, cwd: str = "/root") -> list[str]:
-        """The host command that runs argv inside, with a login's environment and nothing of the host's."""
-        environment = {"PATH": PATH, "HOME": "/root", "USER": "root", "LOGNAME": "root", "LANG": "C.UTF-8"}
-        environment.update(env or {})
-        words = [f"{name}={value}" for name, value in environment.items()]
-        return [*self._nsenter(), "--", "env", "-i", f"--chdir={cwd}", *words, *argv]
-
-    def _nsenter(self) -> list[str]:
-        return ["nsenter", f"--target={self.init}", "--mount", "--uts", "--ipc", "--net", "--pid"]
 
     def path(self, inside: str | PurePosixPath) -> Path:
         """Where the host finds a path of the node; absolute links in it would lead out of the node."""
@@ -160,6 +150,14 @@ class Node:
             os.kill(self.init, signal.SIGKILL)
         self.holder.wait(30)
         close_pipes(self.holder)
+
+
+def entering(init: int, argv: Sequence[str], *, env: Mapping[str, str] | None = None, cwd: str = "/root") -> list[str]:
+    """The host command that runs argv in a node, with a login's environment and nothing of the host's."""
+    environment = {"PATH": PATH, "HOME": "/root", "USER": "root", "LOGNAME": "root", "LANG": "C.UTF-8", **(env or {})}
+    words = [f"{name}={value}" for name, value in environment.items()]
+    spaces = ("--mount", "--uts", "--ipc", "--net", "--pid")
+    return ["nsenter", f"--target={init}", *spaces, "--", "env", "-i", f"--chdir={cwd}", *words, *argv]
 
 
 def until(holds: Callable[[], bool], what: str, seconds: float = 10) -> None:

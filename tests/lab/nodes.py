@@ -156,10 +156,10 @@ class Lab:
 
 def sweep(folder: Path) -> None:
     """End whatever a lab in this folder still runs, and remove the folder."""
-    for init in _inits_of(folder):
+    for init in inits_of(folder):
         with contextlib.suppress(ProcessLookupError):
-            os.kill(init, signal.SIGKILL)
-    until(lambda: not any(True for _ in _inits_of(folder)), f"the nodes of {folder} end")
+            os.kill(init.pid, signal.SIGKILL)
+    until(lambda: not any(True for _ in inits_of(folder)), f"the nodes of {folder} end")
     shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -186,14 +186,24 @@ def _birth(pid: int) -> str:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
 
 
-def _inits_of(folder: Path) -> Iterator[int]:
+@dataclass(frozen=True, slots=True)
+class Init:
+    """Process 1 of a node, found by its command line."""
+
+    pid: int
+    name: str
+
+
+def inits_of(folder: Path) -> Iterator[Init]:
     program = str(Path(__file__).with_name("node_init.py")).encode()
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             words = (process / "cmdline").read_bytes().split(b"\0")
-            is_first = words[-3:-1] and words[-3] == program and Path(os.fsdecode(words[-2])).parent == folder
-            if is_first and not words[0].endswith((b"setpriv", b"unshare")):
-                yield int(process.name)
+            if words[-3:-2] != [program] or words[0].endswith((b"setpriv", b"unshare")):
+                continue
+            own = Path(os.fsdecode(words[-2]))
+            if own.parent == folder:
+                yield Init(int(process.name), own.name)
 
 
 def _start_node(folder: Path, number: int, spec: dict[str, Any], *, outlive: bool) -> Node:
