@@ -1,0 +1,163 @@
+"""What a person sees of a verb's results: served, stopped, settings, a plan, a smoke test, a failure, a log line."""
+
+import shlex
+from typing import assert_never
+
+from cluster.model.events import (
+    ConfigReport,
+    Failed,
+    LogLine,
+    NodeStatus,
+    PlannedStep,
+    PlanReport,
+    Served,
+    SettingShown,
+    SmokeReport,
+    StageTime,
+    StatusReport,
+    Stopped,
+    Value,
+)
+from cluster.model.units import format_bytes, format_duration
+from cluster.report.layout import RANK_CODES, Line, Span, Tone, grid, labelled, line
+from cluster.report.status import status_lines
+
+Result = Served | Stopped | ConfigReport | PlanReport | SmokeReport | StatusReport
+
+
+def result_lines(result: Result, width: int | None, *, quiet: bool = False) -> list[Line]:
+    """`width` None is a pipe: nothing is wrapped."""
+    match result:
+        case Served():
+            return [_served(result)] if quiet else [_served(result), *_times(result)]
+        case Stopped():
+            return _stopped(result)[: 1 if quiet else None]
+        case ConfigReport():
+            return grid(("key", "value", "from"), [_setting(one) for one in result.settings], indent=0)
+        case PlanReport():
+            return _plan(result, width)
+        case SmokeReport():
+            return _smoke(result, width)
+        case StatusReport():
+            return status_lines(result, width)
+        case _:
+            assert_never(result)
+
+
+def failed_lines(failed: Failed, width: int | None) -> list[Line]:
+    """The sentence, where, the evidence as it was seen, and what to type."""
+    lines = [line(Span("error: ", Tone.BAD), Span(failed.what, Tone.STRONG))]
+    if failed.where:
+        lines += labelled("where", failed.where, width)
+    for number, seen in enumerate(failed.evidence):
+        lines += labelled("" if number else "seen", seen, width)
+    for number, todo in enumerate(failed.fix.splitlines()):
+        # not wrapped: it is there to be copied
+        lines += labelled("" if number else "try", todo, None, Tone.GOOD)
+    return lines
+
+
+def log_lines(log: LogLine, *, full_time: bool) -> list[Line]:
+    """A rank's line behind its time and rank; the time of day is enough for a person at a terminal."""
+    stamp = log.at if full_time else log.at[11:23] or log.at
+    mark = Span(f"{log.node} r{log.rank} | ", RANK_CODES[log.rank % len(RANK_CODES)])
+    return [line(Span(f"{stamp} ", Tone.DIM), mark, text) for text in log.text.split("\n")]
+
+
+def _served(served: Served) -> Line:
+    told = "already serving " if served.already else "serving "
+    rest = (Span("   nothing to do", Tone.DIM),) if served.already else ()
+    return line(Span(told, Tone.GOOD), Span(served.model, Tone.STRONG), " at ", Span(served.url, Tone.LINK), *rest)
+
+
+def _times(served: Served) -> list[Line]:
+    rows: list[tuple[str, str, str]] = []
+    for stage in served.stages:
+        rows += _tree(stage, "", "")
+    if served.stages:
+        rows.append(("total", format_duration(sum(stage.seconds for stage in served.stages)), ""))
+    size = max((len(time) for _, time, _ in rows), default=0)
+    right = [(name, time.rjust(size), Span(detail, Tone.DIM)) for name, time, detail in rows]
+    receipt = [line(Span("  receipt  ", Tone.DIM), served.receipt)] if served.receipt else []
+    return [*grid(("", "", ""), right), *receipt]
+
+
+def _tree(stage: StageTime, first: str, below: str) -> list[tuple[str, str, str]]:
+    rows = [(first + stage.stage, format_duration(stage.seconds), stage.detail)]
+    for child in stage.children:
+        last = child is stage.children[-1]
+        rows += _tree(child, below + ("└ " if last else "├ "), below + ("  " if last else "│ "))
+    return rows
+
+
+def _stopped(stopped: Stopped) -> list[Line]:
+    name = Span(stopped.deployment, Tone.STRONG)
+    nodes = [one.node for one in stopped.ranks] + [one.node for one in stopped.memory]
+    where = ", ".join(dict.fromkeys(nodes))
+    on = f" on {where}" if where else ""
+    if stopped.nothing:
+        return [line("nothing to stop: ", name, f" does not run{on}")]
+    ranks = [(f"rank {one.rank}", one.node, one.state, one.detail) for one in stopped.ranks]
+    free = [("memory", one.node, _memory(one), one.detail) for one in stopped.memory]
+    blank = ("",) * 4
+    return [line(Span("stopped ", Tone.GOOD), name, on), *grid(blank, ranks), *grid(blank, free)]
+
+
+def _memory(node: NodeStatus) -> str:
+    if node.memory_available is None or node.memory_total is None:
+        return "memory not read"
+    return f"{format_bytes(node.memory_available)} of {format_bytes(node.memory_total)} free"
+
+
+def _setting(shown: SettingShown) -> tuple[str, str, Span]:
+    return (shown.key, value_text(shown.value), Span(shown.origin, Tone.DIM))
+
+
+def value_text(value: Value) -> str:
+    """As one would write it into `.env`; "-" when it is not set."""
+    match value:
+        case None | () | "":
+            return "-"
+        case bool():
+            return "true" if value else "false"
+        case str() | int() | float():
+            return f"{value:g}" if isinstance(value, float) else str(value)
+        case tuple():
+            return " ".join(shlex.quote(one) if isinstance(one, str) else "=".join(one) for one in value)
+        case _:
+            assert_never(value)
+
+
+def _plan(plan: PlanReport, width: int | None) -> list[Line]:
+    lines = [] if plan.stages else [line("nothing to do for ", Span(plan.deployment, Tone.STRONG))]
+    for stage in plan.stages:
+        order = "one after the other" if stage.in_order else "nodes side by side"
+        lines.append(line(Span(stage.stage, Tone.STRONG), Span(f"   {order}", Tone.DIM)))
+        for step in stage.steps:
+            lines += _step(step)
+    for note in plan.notes:
+        lines += labelled("note", note, width)
+    return lines
+
+
+def _step(step: PlannedStep) -> list[Line]:
+    lines = [line("  ", Span(step.node, Tone.LINK), f"  {step.why}")]
+    if step.argv:
+        variables = [f"{name}={shlex.quote(value)}" for name, value in step.environment]
+        lines.append(line(Span("    $ ", Tone.DIM), " ".join([*variables, shlex.join(step.argv)])))
+    if step.path:
+        size = "" if step.size is None else f"{format_bytes(step.size)}, "
+        lines.append(line(Span("    > ", Tone.DIM), step.path, Span(f"   {size}mode {step.mode}", Tone.DIM)))
+    if step.undo:
+        lines.append(line(Span(f"    undo $ {shlex.join(step.undo)}", Tone.DIM)))
+    return lines
+
+
+def _smoke(smoke: SmokeReport, width: int | None) -> list[Line]:
+    told = Span("answers", Tone.GOOD) if smoke.ok else Span("does not answer as it must", Tone.BAD)
+    rows = [
+        (Span("ok", Tone.GOOD) if one.ok else Span("wrong", Tone.BAD), one.name, f"{one.seconds:.2f} s", one.detail)
+        for one in smoke.checks
+    ]
+    head = line(Span(smoke.model, Tone.STRONG), " at ", Span(smoke.url, Tone.LINK), " ", told)
+    return [head, *grid(("", "", "", ""), rows, width=width, wrapped=True)]
