@@ -12,6 +12,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -109,7 +110,17 @@ def start_sshd() -> None:
     Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
     log = os.open("/var/log/sshd.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     argv = ("/usr/sbin/sshd", "-D", "-e", "-f", "/etc/ssh/lab_sshd_config")
-    subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
+    daemon = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
+    while listeners(22) < 2:
+        if daemon.poll() is not None:
+            raise SystemExit(f"sshd ended: {Path('/var/log/sshd.log').read_text()}")
+        time.sleep(0.01)
+
+
+def listeners(port: int) -> int:
+    """How many sockets listen on the port, from the node's own socket table."""
+    rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    return sum(row[1].endswith(f":{port:04X}") and row[3] == "0A" for row in rows)
 
 
 def bury() -> None:
