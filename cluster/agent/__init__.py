@@ -1,1 +1,1 @@
-"""Programs that are sent to a node: each is one file, standard library only, and imports nothing of ours."""
+"""Programs that run on a node: one file each, standard library only, sent over when they are needed."""

@@ -32,11 +32,32 @@ class Result:
         return self.err.decode("utf-8", "replace")
 
 
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Which machine answered, for receipts. The last three are empty for the local machine.
+
+    host_key  the fingerprint as `ssh-keygen -l` prints it: `SHA256:...`
+    """
+
+    host: str
+    port: int = 0
+    user: str = ""
+    host_key: str = ""
+
+
 class Node(Protocol):
     """One machine. Safe to use from several threads; at most eight commands at once, further ones wait."""
 
     @property
     def name(self) -> str: ...
+
+    @property
+    def identity(self) -> Identity: ...
+
+    @property
+    def noise(self) -> bytes:
+        """What the login shell printed around our first noisy command; rsync and zfs pipes would trip over it."""
+        ...
 
     def run(self, command: Command) -> Result:
         """Run to the end and return any exit code.
