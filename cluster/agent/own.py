@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import json
 import os
 import signal
@@ -11,6 +12,7 @@ from typing import Any, Dict, List, NamedTuple, NoReturn, Optional, Set, Tuple
 
 Json = Dict[str, Any]
 MARK = "SPARKCTL_RANK_DIR"
+_MARKS: Dict[int, str] = {}
 
 
 class Process(NamedTuple):
@@ -27,6 +29,7 @@ class Process(NamedTuple):
 
 def processes() -> Dict[int, Process]:
     """Everything that runs. A zombie without other threads holds nothing and counts as gone."""
+    _MARKS.clear()
     found = (read_process(int(name)) for name in os.listdir("/proc") if name.isdigit())
     return {one.pid: one for one in found if one and not (one.state in "ZX" and one.threads <= 1)}
 
@@ -82,7 +85,11 @@ def descendants(roots: Set[int], table: Dict[int, Process]) -> Set[int]:
 def is_marked(process: Process, folder: str, unit: Optional[str]) -> bool:
     if process.rss == 0:  # the kernel's own threads
         return False
-    if MARK + "=" + folder in read("/proc/%d/environ" % process.pid).split("\0"):
+    if process.pid not in _MARKS:  # asked for each boot of a deployment
+        words = read("/proc/%d/environ" % process.pid).split("\0")
+        marks = [word[len(MARK) + 1 :] for word in words if word.startswith(MARK + "=")]
+        _MARKS[process.pid] = marks[0] if marks else ""
+    if _MARKS[process.pid] == folder:
         return True
     return bool(unit) and ("/%s.service" % unit) in read("/proc/%d/cgroup" % process.pid)
 
@@ -156,6 +163,21 @@ def memory() -> Tuple[int, int, int]:
 def stamp(at: float) -> str:
     """`2026-11-30T17:30:00.123Z`: sorts as text."""
     return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(at)) + ".%03dZ" % (at % 1 * 1000)
+
+
+def folders_of(request: Json) -> List[str]:
+    """The rank folders that a request is about: those it names, or all boots of a deployment, oldest first."""
+    if "dirs" in request:
+        return [whole_path(folder) for folder in request["dirs"]]
+    boots = os.path.join(whole_path(request["root"]), "deployments", request["deployment"], "boots")
+    folders = sorted(glob.glob(glob.escape(boots) + "/*/rank[0-9]*"))
+    wanted = request.get("ranks")
+    return [folder for folder in folders if wanted is None or boot_and_rank(folder)[1] in wanted]
+
+
+def boot_and_rank(folder: str) -> Tuple[str, int]:
+    boot, rank = folder.split(os.sep)[-2:]
+    return boot, int(rank[4:])
 
 
 def whole_path(path: str) -> str:

@@ -2,7 +2,8 @@
 
     rank.py run DIR        the shim: parent of the server for as long as it lives
     rank.py launch JSON    {"dir", "program": path of this file here, "unit": name | null, "wait": seconds}
-    rank.py stop JSON      {"dirs": [DIR, ...], "grace": seconds}, or all that lives: {"root", "deployment", "grace"}
+    rank.py stop JSON      {"dirs": [DIR, ...], "grace": seconds}
+                           or all that lives: {"root", "deployment", "ranks": [n, ...] | null, "grace"}
 
 DIR is STATE/deployments/NAME/boots/BOOT/rankN and holds
     spec.json       {"deployment","boot","rank","node","argv":[],"env":{},"secrets":{"NAME":"FILE"},"cwd","log_bytes",
@@ -24,7 +25,6 @@ Exit codes: 2 wrong request, 3 runs or ran already, 4 did not start, 5 not all g
 
 from __future__ import annotations
 
-import glob
 import json
 import os
 import shutil
@@ -38,7 +38,9 @@ from cluster.agent.own import (
     MARK,
     Json,
     Process,
+    boot_and_rank,
     fail,
+    folders_of,
     memory,
     name_of,
     ours,
@@ -172,14 +174,14 @@ class Ending:
         is_recorded = os.path.exists(os.path.join(self.folder, "exit.json"))
         if self.known and not self.live and not is_recorded:
             fill(self.folder, "exit.json", {
-                "code": None, "signal": int(signal.SIGKILL), "at": stamp(time.time()),
+                "code": None, "signal": int(signal.SIGKILL if self.how == "killed" else signal.SIGTERM), "at": stamp(time.time()),
                 "requested": True, "left_behind": 0, "error": None,
             })  # fmt: skip
 
     def report(self) -> Json:
-        boot, rank = self.folder.split(os.sep)[-2:]
+        boot, rank = boot_and_rank(self.folder)
         return {
-            "dir": self.folder, "boot": boot, "rank": int(rank[4:]), "how": "left" if self.live else self.how,
+            "dir": self.folder, "boot": boot, "rank": rank, "how": "left" if self.live else self.how,
             "ended": sorted(name for (pid, _), name in self.known.items() if pid not in self.live),
             "left": [{"pid": one.pid, "name": name_of(one)} for one in self.live.values()],
             "seconds": round(time.monotonic() - self.began, 2),
@@ -205,13 +207,6 @@ def stop(request: Json) -> Json:
     return {"ranks": reports, "available_before": before, "available_after": memory()[2]}
 
 
-def folders_of(request: Json) -> List[str]:
-    if "dirs" in request:
-        return [whole_path(folder) for folder in request["dirs"]]
-    boots = os.path.join(whole_path(request["root"]), "deployments", request["deployment"], "boots")
-    return sorted(glob.glob(glob.escape(boots) + "/*/rank[0-9]*"))
-
-
 def main(words: List[str]) -> None:
     if len(words) != 2 or words[0] not in ("run", "launch", "stop"):
         fail(2, "use: run DIR | launch JSON | stop JSON")
@@ -219,9 +214,10 @@ def main(words: List[str]) -> None:
         Shim(whole_path(words[1])).run()
         return
     try:
-        answer = launch(json.loads(words[1])) if words[0] == "launch" else stop(json.loads(words[1]))
-    except (ValueError, KeyError) as error:
-        fail(2, "wrong request: %r" % error)
+        request = json.loads(words[1])
+    except ValueError as error:
+        fail(2, "wrong request: %s" % error)
+    answer = launch(request) if words[0] == "launch" else stop(request)
     print(json.dumps(answer), flush=True)
     if words[0] == "stop" and any(rank["left"] for rank in answer["ranks"]):
         sys.exit(5)

@@ -152,7 +152,7 @@ class Shim:
             "pid": os.getpid(), "ticks": me.ticks if me else 0, "kernel_boot": kernel_boot(), "session": os.getsid(0),
             "main": [self.main, main.ticks if main else 0],
             "unit": os.environ.get("SPARKCTL_UNIT"), "manager": os.environ.get("SPARKCTL_MANAGER"),
-            "program": self.spec["argv"][0], "started": stamp(time.time()), "available": memory()[2],
+            "program": at_home(self.spec["argv"][0]), "started": stamp(time.time()), "available": memory()[2],
         })  # fmt: skip
 
     def record_processes(self) -> None:
@@ -170,7 +170,7 @@ class Shim:
 
 def start_server(folder: str, spec: Json, output: int) -> int:
     process = subprocess.Popen(
-        spec["argv"],
+        [at_home(word) for word in spec["argv"]],
         stdin=subprocess.DEVNULL,
         stdout=output,
         stderr=output,
@@ -191,12 +191,18 @@ def be_first_to_go() -> None:
 def server_environment(folder: str, spec: Json, inherited: Mapping[str, str]) -> Dict[str, str]:
     """A few variables of the user, ours, the spec's, and the secrets."""
     env = {name: inherited[name] for name in INHERITED if name in inherited}
-    if os.path.isabs(spec["argv"][0]):  # the tools beside it (ninja) are found without activating its environment
-        env["PATH"] = os.path.dirname(spec["argv"][0]) + os.pathsep + env.get("PATH", os.defpath)
+    program = at_home(spec["argv"][0])
+    if os.path.isabs(program):  # the tools beside it (ninja) are found without activating its environment
+        env["PATH"] = os.path.dirname(program) + os.pathsep + env.get("PATH", os.defpath)
     env.update({"PYTHONUNBUFFERED": "1", "PYTHONFAULTHANDLER": "1", MARK: folder})
-    env.update(spec.get("env", {}))
+    env.update({name: at_home(value) for name, value in spec.get("env", {}).items()})
     env.update({name: read_secret(os.path.expanduser(path)) for name, path in spec.get("secrets", {}).items()})
     return env
+
+
+def at_home(word: str) -> str:
+    """`~/` at the start of a word is the home on this node."""
+    return os.path.expanduser(word) if word.startswith("~/") else word
 
 
 def read_secret(path: str) -> str:
@@ -240,9 +246,11 @@ def become_guardian() -> None:
     """A session of our own, parent of every orphan below, locked memory as far as allowed (RDMA pins buffers)."""
     if os.getsid(0) != os.getpid():
         os.setsid()
-    set_child_subreaper = 36
-    if ctypes.CDLL(None, use_errno=True).prctl(set_child_subreaper, 1, 0, 0, 0):
+    set_name, set_child_subreaper = 15, 36
+    prctl = ctypes.CDLL(None).prctl
+    if prctl(set_child_subreaper, 1, 0, 0, 0):
         fail(4, "the kernel did not let the shim adopt orphans")
+    prctl(set_name, b"sparkctl-shim", 0, 0, 0)
     for kind in (resource.RLIMIT_MEMLOCK, resource.RLIMIT_NOFILE):
         hard = resource.getrlimit(kind)[1]
         resource.setrlimit(kind, (hard, hard))

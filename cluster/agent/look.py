@@ -1,0 +1,183 @@
+"""See how the ranks on this node are, once or again and again; the parts that it names are sent along, as one file.
+
+    look.py look JSON     WHERE + {"boot": null,"http": HTTP | null,"completion_limit": 10,"ras": [host, port] | null,
+                                   "log_lines": 200}
+    look.py watch JSON    WHERE + {"boot","every": 1.0,"places": {"RANK": [inode, offset]},"http": HTTP | null,
+                                   "completion": {"limit": 60, "every": null} | null,"ras": [host, port] | null,
+                                   "gpus": bool}
+    look.py stacks JSON   WHERE + {"limit": 20}
+    look.py tail JSON     {"dir","lines": n | null,"since": time | null,"follow": bool,"grep": pattern | null}
+    WHERE                 {"root","deployment","ranks": [n, ...] | null}, or {"dirs": [DIR, ...]}
+    HTTP                  {"host","port","key_file": path | null,"model"}; give it only to rank 0's node
+
+look prints one object, watch one a line and interval:
+    {"at": epoch,"host","kernel_boot","memory": [total, free, available],
+     "head": HEAD | null,"ras": RAS | null,"gpus": [GPU] | null,
+     "ranks": [{"boot","rank","dir","state","pid","main","unit","started","available","stop_asked",
+                "exit": exit.json | null,
+                "processes": [{"pid","ppid","state","name","command","rss","cpu","threads"}],
+                "log": {"lines": [TEXT],"place": [inode, offset] | null,"behind": bytes,"lost": bool}}]}
+    state   prepared   never launched          alive      the shim runs, and the main process has not ended
+            exited     exit.json is there      orphaned   the shim is gone, some of its processes are not
+            vanished   nothing runs and nothing says how it ended: killed, or the node went down
+    HEAD    {"at","health": ANSWER,"metrics": TEXT | null,"later": TEXT 1.5 s later | null,
+             "completion": {"at","answer": ANSWER,"seconds","said"} | null,"asking_since": epoch | null}
+    ANSWER  an HTTP status, or "refused", "timeout", "error: ..."
+    RAS     {"text": TEXT | null,"trouble": null | "refused" | "timeout" | "error: ..."}
+    GPU     {"watts": number | null,"busy": percent | null}
+stacks prints {"ranks": [{"dir","boot","rank","missing": sentence | null,"processes": [{"pid","name","state","cpu",
+    "python": TEXT | null,"status","wchan","kernel"}]}],"meminfo"}; tail prints lines of the log as they are.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import sys
+import time
+from typing import Any, Dict, Iterator, List, Optional
+
+from cluster.agent.head import Asker, CompletionAsker, ask_gpus, ask_health, ask_ras, look_at_head
+from cluster.agent.own import (
+    Json,
+    Process,
+    boot_and_rank,
+    fail,
+    folders_of,
+    kernel_boot,
+    memory,
+    name_of,
+    ours,
+    processes,
+    read_json,
+    shim_of,
+    words_of,
+)
+from cluster.agent.stacks import stacks
+from cluster.agent.tail import News, last_lines, new_lines, tail
+
+
+def sight_of_rank(folder: str, family: Dict[int, Process], shim: Optional[Process], news: News) -> Json:
+    boot, rank = boot_and_rank(folder)
+    who, ended = read_json(os.path.join(folder, "rank.json")), read_json(os.path.join(folder, "exit.json"))
+    return {
+        "boot": boot, "rank": rank, "dir": folder,
+        "state": state_of(bool(who), bool(ended), bool(shim), bool(family)),
+        "pid": who.get("pid"), "main": who.get("main", [None])[0], "unit": who.get("unit"),
+        "started": who.get("started"), "available": who.get("available"),
+        "stop_asked": os.path.exists(os.path.join(folder, "stop.json")), "exit": ended or None,
+        "processes": [sight_of_process(process) for process in family.values()],
+        "log": {"lines": news.lines, "place": news.place, "behind": news.behind, "lost": news.lost},
+    }  # fmt: skip
+
+
+def state_of(launched: bool, ended: bool, shim: bool, family: bool) -> str:
+    if ended:
+        return "exited"
+    if shim:
+        return "alive"
+    if family:
+        return "orphaned"
+    return "vanished" if launched else "prepared"
+
+
+def sight_of_process(process: Process) -> Json:
+    return {
+        "pid": process.pid, "ppid": process.ppid, "state": process.state, "name": name_of(process),
+        "command": " ".join(words_of(process.pid)).strip()[:300],
+        "rss": process.rss, "cpu": process.cpu, "threads": process.threads,
+    }  # fmt: skip
+
+
+def sight_of_node(ranks: List[Json]) -> Json:
+    return {
+        "at": time.time(), "host": socket.gethostname(), "kernel_boot": kernel_boot(), "memory": memory(),
+        "head": None, "ras": None, "gpus": None, "ranks": ranks,
+    }  # fmt: skip
+
+
+def look(request: Json) -> Json:
+    """The newest boot, or the one asked for, and whatever still lives of others."""
+    table = processes()
+    folders = folders_of(request)
+    boot = request.get("boot") or (boot_and_rank(folders[-1])[0] if folders else "")
+    ranks = []
+    for folder in folders:
+        family = ours(folder, table)
+        if family or boot_and_rank(folder)[0] == boot:
+            news = last_lines(folder, int(request.get("log_lines", 200)))
+            ranks.append(sight_of_rank(folder, family, shim_of(folder, table), news))
+    node = sight_of_node(ranks)
+    if request.get("ras"):
+        node["ras"] = ask_ras(request["ras"])
+    is_up = any(rank["rank"] == 0 and rank["state"] in ("alive", "orphaned") for rank in ranks)
+    if request.get("http") and is_up:
+        node["head"] = look_at_head(request["http"], float(request.get("completion_limit", 10.0)))
+    return node
+
+
+def watch(request: Json) -> Iterator[Json]:
+    """Questions to the server run beside; a line comes in each interval whatever hangs."""
+    every, http = float(request.get("every", 1.0)), request.get("http")
+    head = Asker(lambda: ask_health(http or {}), every) if http else None
+    wish = request.get("completion")
+    completion = CompletionAsker(http, head, wish) if http and head and wish else None
+    ras = Asker(lambda: ask_ras(request["ras"]), max(every, 2.0)) if request.get("ras") else None
+    gpus = Asker(ask_gpus, max(every, 5.0)) if request.get("gpus") else None
+    for asker in (head, completion, ras, gpus):
+        if asker:
+            asker.start()
+    places = {int(rank): tuple(place) for rank, place in (request.get("places") or {}).items()}
+    while True:
+        began = time.monotonic()
+        ranks = watch_ranks(request, places)
+        node = sight_of_node(ranks)
+        seen = head.latest if head else None
+        if isinstance(seen, dict):
+            more = {"completion": completion.latest, "asking_since": completion.asking_since} if completion else {}
+            node["head"] = dict(seen, **more)
+        node["ras"], node["gpus"] = ras and ras.latest, gpus and gpus.latest
+        yield node
+        time.sleep(max(0.05, began + every - time.monotonic()))
+
+
+def watch_ranks(request: Json, places: Dict[int, Any]) -> List[Json]:
+    table = processes()
+    ranks = []
+    for folder in folders_of(request):
+        boot, rank = boot_and_rank(folder)
+        if boot == request["boot"]:
+            family, shim = ours(folder, table), shim_of(folder, table)
+            news = new_lines(folder, places.get(rank))  # after the processes: the last words of one that just ended
+            places[rank] = news.place
+            ranks.append(sight_of_rank(folder, family, shim, news))
+    return ranks
+
+
+def main(words: List[str]) -> None:
+    if len(words) != 2 or words[0] not in ("look", "watch", "stacks", "tail"):
+        fail(2, "use: look JSON | watch JSON | stacks JSON | tail JSON")
+    try:
+        request = json.loads(words[1])
+    except ValueError as error:
+        fail(2, "wrong request: %s" % error)
+    try:
+        for line in lines_of(words[0], request):
+            sys.stdout.buffer.write(line.encode("utf-8", "replace") + b"\n")
+            sys.stdout.buffer.flush()
+    except BrokenPipeError:  # nobody reads any more
+        os._exit(0)
+
+
+def lines_of(verb: str, request: Json) -> Iterator[str]:
+    if verb == "tail":
+        yield from tail(request)
+    elif verb == "watch":
+        yield from map(json.dumps, watch(request))
+    else:
+        yield json.dumps(look(request) if verb == "look" else stacks(request))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

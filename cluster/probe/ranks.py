@@ -1,0 +1,328 @@
+"""What a node tells about its ranks: parsed answers of the programs that the native runtime sends."""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, TypeVar
+
+from cluster.errors import Unreadable
+from cluster.model.facts import Memory
+from cluster.model.units import Bytes, Seconds
+from cluster.probe.ras import RasReport, RasVerdict, read_text
+from cluster.probe.vllm_metrics import Counters, read_counters
+
+T = TypeVar("T")
+HttpAnswer = int | str  # a status, or `refused`, `timeout`, `error: ...`
+
+
+class RankLife(StrEnum):
+    PREPARED = "prepared"  # never launched
+    ALIVE = "alive"
+    EXITED = "exited"  # its main process ended, and how is on record
+    ORPHANED = "orphaned"  # the shim was killed, processes of it live on
+    VANISHED = "vanished"  # nothing lives, nothing says how it ended
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessSeen:
+    """`cpu` is what it has used so far; `state` is the kernel's letter (T: stopped, D: in a driver)."""
+
+    pid: int
+    ppid: int
+    state: str
+    name: str
+    command: str
+    rss: Bytes
+    cpu: Seconds
+    threads: int
+
+
+@dataclass(frozen=True, slots=True)
+class ExitSeen:
+    """How the main process ended. Code 0 without `requested` is a failure too; `error`: it never started."""
+
+    code: int | None
+    signal: int | None
+    at: str
+    requested: bool
+    left_behind: int
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedLine:
+    """`at` is UTC as text and sorts across nodes."""
+
+    at: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class LogSeen:
+    """`place` is where to read on; `lost` says that lines between two looks were rotated away unread."""
+
+    lines: tuple[LoggedLine, ...]
+    place: tuple[int, int] | None
+    behind: Bytes
+    lost: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RankLook:
+    boot: str
+    rank: int
+    folder: str
+    state: RankLife
+    pid: int | None
+    main: int | None
+    unit: str
+    started: str
+    available_at_launch: Bytes | None
+    stop_asked: bool
+    exit: ExitSeen | None
+    processes: tuple[ProcessSeen, ...]
+    log: LogSeen
+
+
+@dataclass(frozen=True, slots=True)
+class CompletionSeen:
+    at: float
+    answer: HttpAnswer
+    seconds: Seconds
+    said: str
+
+
+@dataclass(frozen=True, slots=True)
+class HeadSeen:
+    """`later` is a second reading of the counters, made when requests were running.
+
+    `asking_since` is set while a completion is under way.
+    """
+
+    at: float
+    health: HttpAnswer
+    counters: Counters | None
+    later: Counters | None
+    completion: CompletionSeen | None
+    asking_since: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class GpuSeen:
+    watts: float | None
+    busy: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class NodeLook:
+    """One look at one node, at its own clock. `head`, `ras` and `gpus` are None when not asked or not yet answered."""
+
+    at: float
+    host: str
+    kernel_boot: str
+    memory: Memory
+    ranks: tuple[RankLook, ...]
+    head: HeadSeen | None
+    ras: RasReport | None
+    gpus: tuple[GpuSeen, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class RankStopped:
+    """`how`: absent (nothing lived), graceful, killed, or left (what still lives is in `left`, as pid and name)."""
+
+    boot: str
+    rank: int
+    how: str
+    ended: tuple[str, ...]
+    left: tuple[tuple[int, str], ...]
+    seconds: Seconds
+
+
+@dataclass(frozen=True, slots=True)
+class NodeStopped:
+    ranks: tuple[RankStopped, ...]
+    available_before: Bytes
+    available_after: Bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Launched:
+    pid: int
+    main: int
+    unit: str
+    started: str
+    available: Bytes
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessStack:
+    """`python` is empty when py-spy is missing; `kernel` needs root."""
+
+    pid: int
+    name: str
+    state: str
+    python: str
+    status: str
+    wchan: str
+    kernel: str
+
+
+@dataclass(frozen=True, slots=True)
+class RankStacks:
+    boot: str
+    rank: int
+    missing: str
+    processes: tuple[ProcessStack, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NodeStacks:
+    ranks: tuple[RankStacks, ...]
+    meminfo: str
+
+
+def parse_look(text: str) -> NodeLook:
+    """The answer to `look`, or one line of `watch`."""
+    return _parse(text, _node)
+
+
+def parse_stop(text: str) -> NodeStopped:
+    return _parse(
+        text,
+        lambda seen: NodeStopped(
+            tuple(_stopped(rank) for rank in seen["ranks"]),
+            Bytes(seen["available_before"]),
+            Bytes(seen["available_after"]),
+        ),
+    )
+
+
+def parse_launch(text: str) -> Launched:
+    return _parse(
+        text,
+        lambda seen: Launched(
+            seen["pid"], seen["main"][0], seen["unit"] or "", seen["started"], Bytes(seen["available"])
+        ),
+    )
+
+
+def parse_stacks(text: str) -> NodeStacks:
+    return _parse(text, lambda seen: NodeStacks(tuple(_stacks(rank) for rank in seen["ranks"]), seen["meminfo"]))
+
+
+def parse_failure(text: str) -> str:
+    """The sentence with which a program said that it could not do its work; empty when it said none."""
+    try:
+        seen = json.loads(text)
+    except ValueError:
+        return ""
+    return str(seen["error"]) if isinstance(seen, dict) and "error" in seen else ""
+
+
+def parse_log_line(line: str) -> LoggedLine:
+    """`2026-11-30T17:30:00.123Z text`."""
+    at, _, text = line.partition(" ")
+    return LoggedLine(at, text)
+
+
+def _parse(text: str, read: Callable[[dict[str, Any]], T]) -> T:
+    try:
+        return read(json.loads(text))
+    except (ValueError, KeyError, TypeError, IndexError) as error:
+        raise Unreadable("cannot read what the node tells of its ranks", evidence=[text[:300], repr(error)]) from error
+
+
+def _node(seen: dict[str, Any]) -> NodeLook:
+    total, free, available = seen["memory"]
+    return NodeLook(
+        at=seen["at"],
+        host=seen["host"],
+        kernel_boot=seen["kernel_boot"],
+        memory=Memory(Bytes(total), Bytes(free), Bytes(available)),
+        ranks=tuple(_rank(rank) for rank in seen["ranks"]),
+        head=_head(seen["head"]) if seen["head"] else None,
+        ras=_ras(seen["ras"]) if seen["ras"] else None,
+        gpus=tuple(GpuSeen(gpu["watts"], gpu["busy"]) for gpu in seen["gpus"]) if seen["gpus"] is not None else None,
+    )
+
+
+def _rank(seen: dict[str, Any]) -> RankLook:
+    log, ended = seen["log"], seen["exit"]
+    return RankLook(
+        boot=seen["boot"],
+        rank=seen["rank"],
+        folder=seen["dir"],
+        state=RankLife(seen["state"]),
+        pid=seen["pid"],
+        main=seen["main"],
+        unit=seen["unit"] or "",
+        started=seen["started"] or "",
+        available_at_launch=Bytes(seen["available"]) if seen["available"] is not None else None,
+        stop_asked=seen["stop_asked"],
+        exit=_exit(ended) if ended else None,
+        processes=tuple(_process(process) for process in seen["processes"]),
+        log=LogSeen(
+            lines=tuple(parse_log_line(line) for line in log["lines"]),
+            place=(log["place"][0], log["place"][1]) if log["place"] else None,
+            behind=Bytes(log["behind"]),
+            lost=log["lost"],
+        ),
+    )
+
+
+def _exit(seen: dict[str, Any]) -> ExitSeen:
+    return ExitSeen(
+        seen["code"], seen["signal"], seen["at"], seen["requested"], seen["left_behind"], seen["error"] or ""
+    )
+
+
+def _process(seen: dict[str, Any]) -> ProcessSeen:
+    return ProcessSeen(
+        seen["pid"],
+        seen["ppid"],
+        seen["state"],
+        seen["name"],
+        seen["command"],
+        Bytes(seen["rss"]),
+        Seconds(seen["cpu"]),
+        seen["threads"],
+    )
+
+
+def _head(seen: dict[str, Any]) -> HeadSeen:
+    said = seen["completion"]
+    return HeadSeen(
+        at=seen["at"],
+        health=seen["health"],
+        counters=read_counters(seen["metrics"] or ""),
+        later=read_counters(seen["later"] or ""),
+        completion=CompletionSeen(said["at"], said["answer"], Seconds(said["seconds"]), said["said"]) if said else None,
+        asking_since=seen.get("asking_since"),
+    )
+
+
+def _ras(seen: dict[str, Any]) -> RasReport:
+    match seen["trouble"]:
+        case None:
+            return read_text(seen["text"])
+        case "refused":
+            return RasReport(RasVerdict.ABSENT)
+        case _:
+            return RasReport(RasVerdict.UNREACHABLE)
+
+
+def _stopped(seen: dict[str, Any]) -> RankStopped:
+    left = tuple((process["pid"], process["name"]) for process in seen["left"])
+    return RankStopped(seen["boot"], seen["rank"], seen["how"], tuple(seen["ended"]), left, Seconds(seen["seconds"]))
+
+
+def _stacks(seen: dict[str, Any]) -> RankStacks:
+    processes = tuple(
+        ProcessStack(
+            one["pid"], one["name"], one["state"], one["python"] or "", one["status"], one["wchan"], one["kernel"]
+        )
+        for one in seen["processes"]
+    )
+    return RankStacks(seen["boot"], seen["rank"], seen["missing"] or "", processes)
