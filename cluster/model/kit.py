@@ -1,0 +1,181 @@
+"""Sections of the settings tree for parts that come later: sharing, images, containers, Engram tables, the guard."""
+
+from dataclasses import dataclass
+from decimal import Decimal
+from enum import StrEnum
+
+from cluster.model.table import Secret, setting
+
+
+class Share(StrEnum):
+    """How the workers come to have the weights."""
+
+    INPLACE = "inplace"
+    NFS = "nfs"
+    ZFS = "zfs"
+    RSYNC = "rsync"
+    AUTO = "auto"
+
+    @classmethod
+    def _missing_(cls, value: object) -> "Share | None":
+        return cls.NFS if value == "share" else None  # the kits' older name
+
+
+class Ship(StrEnum):
+    """How the worker comes to have the image."""
+
+    RSYNC = "rsync"
+    STREAM = "stream"
+    AUTO = "auto"
+
+
+_IMAGE = "pulling, building and shipping images"
+_CONTAINER = "the container runtime"
+_SHARING = "sharing weights"
+_FETCH = "downloading weights"
+_ENGRAM = "packing and mounting Engram tables"
+_GUARD = "the memory guard"
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """Where weights come from and how the workers come to have them."""
+
+    sync: Share = setting(
+        Share.INPLACE,
+        "How workers get the weights: `inplace`, `nfs`, `zfs`, `rsync` or `auto`",
+        env="WEIGHT_SYNC",
+        option="--weight-sync",
+        not_yet=_SHARING,
+    )
+    force: bool = setting(False, "Copy even when nothing changed", env="FORCE_SYNC", not_yet=_SHARING)
+    skip: bool = setting(False, "Do not copy", env="SKIP_SYNC", not_yet=_SHARING)
+    auto_download: bool = setting(False, "Download what is missing", env="AUTO_DOWNLOAD", not_yet=_FETCH)
+    repo: str = setting("", "Repository of the model", env="HF_MODEL_REPO", not_yet=_FETCH)
+    engram_repo: str = setting("", "Repository of the Engram tables", env="HF_ENGRAM_REPO", not_yet=_FETCH)
+    hf_token: Secret | None = setting(None, "Token for downloads", env="HF_TOKEN", not_yet=_FETCH)
+    hf_workers: int = setting(8, "Downloads at once", env="HF_MAX_WORKERS", low=1, high=64, not_yet=_FETCH)
+    expected_shards: int | None = setting(
+        None, "Shards a whole model has", env="EXPECTED_SHARDS", low=1, high=100000, not_yet=_FETCH
+    )
+    nfs_share: bool = setting(True, "May `auto` choose NFS", env="NFS_SHARE", not_yet=_SHARING)
+    nfs_image: str = setting("", "Image of the exporter", env="NFS_IMAGE", not_yet=_SHARING)
+    nfs_container: str = setting("", "Container of the exporter", env="NFS_CONTAINER", not_yet=_SHARING)
+    nfs_dockerfile_dir: str = setting("", "Folder its image is built from", env="NFS_DOCKERFILE_DIR", not_yet=_SHARING)
+    nfs_volume_model: str = setting("", "Volume with the model", env="NFS_VOLUME_MODEL", not_yet=_SHARING)
+    nfs_volume_engram: str = setting("", "Volume with the tables", env="NFS_VOLUME_ENGRAM", not_yet=_SHARING)
+    nfs_export_model: str = setting("", "Export of the model", env="NFS_EXPORT_MODEL", not_yet=_SHARING)
+    nfs_export_engram: str = setting("", "Export of the tables", env="NFS_EXPORT_ENGRAM", not_yet=_SHARING)
+    nfs_export_root: str = setting(
+        "",
+        "Folder that is exported",
+        env="NFS_EXPORT_ROOT",
+        aliases=("HF_EXPORT_ROOT",),
+        is_path=True,
+        not_yet=_SHARING,
+    )
+    nfs_server: str = setting("", "Address of the exporter", env="NFS_SERVER_IP", not_yet=_SHARING)
+    nfs_clients: str = setting("", "Who may mount", env="NFS_CLIENTS", not_yet=_SHARING)
+    nfs_options: str = setting("", "Export options", env="NFS_OPTS", not_yet=_SHARING)
+    nfs_client_options: str = setting("", "Mount options", env="NFS_OPTS_CLIENT", not_yet=_SHARING)
+    zfs_pool: str = setting("", "ZFS pool on both nodes", env="ZFS_POOL", not_yet=_SHARING)
+    zfs_worker: str = setting("", "Worker's address for ZFS streams", env="ZFS_WORKER_IP", not_yet=_SHARING)
+    zfs_ssh: str = setting("", "Worker's login for ZFS streams", env="ZFS_SSH", not_yet=_SHARING)
+    zfs_head_model: str = setting("", "Head's dataset: model", env="ZFS_HEAD_MODEL_DS", not_yet=_SHARING)
+    zfs_head_engram: str = setting("", "Head's dataset: tables", env="ZFS_HEAD_ENGRAM_DS", not_yet=_SHARING)
+    zfs_worker_model: str = setting("", "Worker's dataset: model", env="ZFS_WORKER_MODEL_DS", not_yet=_SHARING)
+    zfs_worker_engram: str = setting("", "Worker's dataset: tables", env="ZFS_WORKER_ENGRAM_DS", not_yet=_SHARING)
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """The image of the container runtime."""
+
+    name: str = setting("", "Image that is run", env="IMAGE", not_yet=_IMAGE)
+    build: bool = setting(False, "Build it", env="BUILD", not_yet=_IMAGE)
+    pull: bool = setting(False, "Pull it", env="PULL", not_yet=_IMAGE)
+    skip_build: bool = setting(False, "Never build", env="SKIP_BUILD", not_yet=_IMAGE)
+    skip_pull: bool = setting(False, "Never pull", env="SKIP_PULL", not_yet=_IMAGE)
+    skip_ship: bool = setting(False, "Never ship", env="SKIP_SHIP", not_yet=_IMAGE)
+    skip_verify: bool = setting(False, "Do not check the overlay", env="SKIP_OVERLAY_VERIFY", not_yet=_IMAGE)
+    ship: Ship = setting(Ship.RSYNC, "How workers get it: `rsync`, `stream`, `auto`", env="IMAGE_SHIP", not_yet=_IMAGE)
+    ship_dir: str = setting("", "Head's folder for it", env="IMAGE_SHIP_DIR", is_path=True, not_yet=_IMAGE)
+    worker_ship_dir: str = setting(
+        "", "Worker's folder for it", env="WORKER_IMAGE_SHIP_DIR", is_path=True, not_yet=_IMAGE
+    )
+    ship_keep: bool = setting(False, "Keep the shipped file", env="IMAGE_SHIP_KEEP", not_yet=_IMAGE)
+    platform: str = setting("", "Its platform, e.g. linux/arm64", env="IMAGE_PLATFORM", not_yet=_IMAGE)
+    ghcr_user: str = setting("", "User of the registry", env="GHCR_USER", not_yet=_IMAGE)
+    ghcr_token: Secret | None = setting(None, "Token of the registry", env="GHCR_TOKEN", not_yet=_IMAGE)
+
+
+@dataclass(frozen=True, slots=True)
+class Container:
+    """Names and paths of the containers."""
+
+    head: str = setting("", "Name of the head's container", env="CONTAINER_HEAD", not_yet=_CONTAINER)
+    worker: str = setting("", "Name of the worker's container", env="CONTAINER_WORKER", not_yet=_CONTAINER)
+    chat_template: str = setting(
+        "", "Chat template on the head", env="CHAT_TEMPLATE_HOST", is_path=True, not_yet=_CONTAINER
+    )
+    engram: str = setting("", "Engram tables inside", env="ENGRAM_MOUNT", is_path=True, not_yet=_CONTAINER)
+    packed: str = setting("", "Packed Engram files inside", env="PACKED_MOUNT", is_path=True, not_yet=_CONTAINER)
+    tail: bool = setting(False, "Follow the logs after a start", env="TAIL", not_yet=_CONTAINER)
+
+
+@dataclass(frozen=True, slots=True)
+class Engram:
+    """The Engram tables and the row store that reads them inside the ranks."""
+
+    source: str = setting("", "Folder of the slim tables", env="ENGRAM_SRC", is_path=True, not_yet=_ENGRAM)
+    disable: bool | None = setting(
+        None, "Boot without them (debugging)", env="DSV41_ENGRAM_DISABLE", variable="DSV41_ENGRAM_DISABLE"
+    )
+    cache_gib: Decimal | None = setting(
+        None, "GiB of rows kept in memory", env="DSV41_CACHE_GIB", variable="DSV41_CACHE_GIB", low=0, high=1024
+    )
+    resident_scales: bool | None = setting(
+        None, "Keep all scales in memory", env="DSV41_RESIDENT_SCALES", variable="DSV41_RESIDENT_SCALES"
+    )
+    io_threads: int | None = setting(
+        None, "Reads at once", env="DSV41_IO_THREADS", variable="DSV41_IO_THREADS", low=1, high=1024
+    )
+    cache_ways: int | None = setting(
+        None, "Ways of the cache", env="DSV41_CACHE_WAYS", variable="DSV41_CACHE_WAYS", low=1, high=64
+    )
+    stats_seconds: int | None = setting(
+        None, "Seconds between statistics", env="DSV41_STATS_SECONDS", variable="DSV41_STATS_SECONDS", low=0, high=86400
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """What protects a node's memory."""
+
+    enabled: bool = setting(False, "End a rank before the node runs out", env="DSV41_MEM_GUARD", not_yet=_GUARD)
+    floor_gib: Decimal = setting(
+        Decimal("1.5"), "GiB that must stay available", env="DSV41_MEM_GUARD_GIB", low=0, high=1024, not_yet=_GUARD
+    )
+    boot_margin_gib: Decimal = setting(
+        Decimal(12),
+        "GiB that must be free beside the weights",
+        env="DSV41_BOOT_MARGIN_GIB",
+        low=0,
+        high=1024,
+        not_yet=_GUARD,
+    )
+
+
+# Known names of the kits that stand for nothing here, and why.
+RETIRED = {
+    "WORKER_HOME": "`~` is expanded on the node itself",
+    "GLOO_SOCKET_IFNAME": "it differs by node and comes from HEAD_CX7_IF and WORKER_CX7_IF, or from the addresses",
+    "TP_SOCKET_IFNAME": "it differs by node and comes from HEAD_CX7_IF and WORKER_CX7_IF, or from the addresses",
+    "NCCL_IB_HCA": "it differs by node and comes from HEAD_CX7_IB and WORKER_CX7_IB",
+    "VLLM_HOST_IP": "it differs by node and comes from HEAD_IP and WORKER_IP",
+    "EXL3_OVERLAY_HOST": "no file of a kit is mounted over the engine",
+    "KMAP_HOST": "no file of a kit is mounted over the engine",
+    "MEMGUARD_HOST": "no script of a kit is run",
+    "WEIGHT_BUDGET_HOST": "no script of a kit is run",
+}
+RETIRED_ENDING = ("_PATCH_HOST", "no file of a kit is mounted over the engine")
