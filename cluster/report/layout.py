@@ -97,6 +97,13 @@ def wrap(text: str, width: int | None) -> list[str]:
     return [part for row in rows for part in textwrap.wrap(row, max(width, 16), break_on_hyphens=False) or [""]]
 
 
+def hanging(first: Span, text: str, width: int | None) -> list[Line]:
+    """A coloured beginning and a sentence after it; further lines stand in by two."""
+    rows = wrap(first.text + text, None if width is None else width - 2)
+    start = rows[0].removeprefix(first.text)
+    return [(first, Span(start)), *((Span(f"  {more}"),) for more in rows[1:])]
+
+
 def labelled(label: str, text: str, width: int | None, tone: str = Tone.PLAIN, column: int = 8) -> list[Line]:
     """A word at the left, its text beside it, further lines under the text."""
     indent = 2 + column

@@ -10,6 +10,7 @@ from cluster.report.progress import amount_text, left_text, rate_text, share, wh
 FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 _QUIET_AFTER = 30.0
 _ROOMY = 100
+_PHASE = 18
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,35 +65,48 @@ def live_lines(stages: tuple[Running, ...], now: float, width: int) -> list[Line
     for running in stages:
         elapsed = Span(f"  {whole_seconds(now - running.since)}", Tone.DIM)
         lines.append(line(Span(f"{frame} ", Tone.LINK), Span(running.stage, Tone.STRONG), elapsed))
-        size = max((cells(row.label) for row in running.rows), default=0)
-        lines += [_row_line(row, now, width, size) for row in running.rows if row.text or row.progress]
+        lines += _row_lines([row for row in running.rows if row.text or row.progress], now, width)
     return lines
 
 
-def _row_line(row: Row, now: float, width: int, size: int) -> Line:
-    label = Span(f"    {row.label}{' ' * (size - cells(row.label))}  ", Tone.LINK)
-    tail = _tail(row, now, width)
-    room = width - 1 - cells(label.text) - sum(cells(span.text) for span in tail)
-    text = shorten(row.text, max(room, 8))
-    return (label, Span(text), *tail)
+def _row_lines(rows: list[Row], now: float, width: int) -> list[Line]:
+    """Label, phase and the rest in columns. Where the phase would be cut short, the bars give way."""
+    size = max((cells(row.label) for row in rows), default=0)
+    longest = max((cells(row.text) for row in rows), default=0)
+    tails = [_tail(row, now, width, bars=True) for row in rows]
+    if _room(tails, size, width) < min(longest, _PHASE):
+        tails = [_tail(row, now, width, bars=False) for row in rows]
+    room = min(longest, max(_room(tails, size, width), _PHASE))
+    return [_row_line(row, tail, size, room) for row, tail in zip(rows, tails, strict=True)]
 
 
-def _tail(row: Row, now: float, width: int) -> list[Span]:
+def _room(tails: list[list[Span]], size: int, width: int) -> int:
+    """What is left for the phase."""
+    return width - 7 - size - max((sum(cells(span.text) for span in tail) for tail in tails), default=0)
+
+
+def _row_line(row: Row, tail: list[Span], size: int, room: int) -> Line:
+    label = f"    {row.label}{' ' * (size - cells(row.label))}  "
+    text = shorten(row.text, room)
+    return (Span(label, Tone.LINK), Span(text + " " * (room - cells(text))), *tail)
+
+
+def _tail(row: Row, now: float, width: int, *, bars: bool) -> list[Span]:
     """Bar, amount, rate and what is left; or how long the phase has taken; and whether nothing moves any more."""
     quiet = now - row.moved
     if quiet >= _QUIET_AFTER:
-        return [*_amount(row, width), Span(f"  nothing new for {whole_seconds(quiet)}", Tone.WARN)]
+        return [*_amount(row, width, bars=bars), Span(f"  nothing new for {whole_seconds(quiet)}", Tone.WARN)]
     left = left_text(row.progress) if row.progress else ""
-    return [*_amount(row, width), Span(f"  {left or whole_seconds(now - row.since)}", Tone.DIM)]
+    return [*_amount(row, width, bars=bars), Span(f"  {left or whole_seconds(now - row.since)}", Tone.DIM)]
 
 
-def _amount(row: Row, width: int) -> list[Span]:
+def _amount(row: Row, width: int, *, bars: bool) -> list[Span]:
     if row.progress is None or not row.progress.unit:
         return []
     part = share(row.progress)
     rate = rate_text(row.progress) if width >= _ROOMY else ""
-    spans = [] if part is None else [Span("  "), *_bar(part, 24 if width >= _ROOMY else 10)]
-    return [*spans, Span(f"  {amount_text(row.progress)}"), Span(f"  {rate}" if rate else "", Tone.DIM)]
+    bar = [Span("  "), *_bar(part, 24 if width >= _ROOMY else 10)] if part is not None and bars else []
+    return [*bar, Span(f"  {amount_text(row.progress)}"), Span(f"  {rate}" if rate else "", Tone.DIM)]
 
 
 def _bar(part: float, width: int) -> list[Span]:

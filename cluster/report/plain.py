@@ -16,9 +16,8 @@ from cluster.model.events import (
     StepStarted,
     Told,
 )
-from cluster.model.units import format_duration
-from cluster.report.layout import Line, Span, Tone, line, paint
-from cluster.report.progress import Findings, progress_text, share, told_line
+from cluster.report.layout import Line, Span, line, paint
+from cluster.report.progress import Findings, ended_lines, progress_text, share, step_lines, told_lines
 from cluster.report.status import watch_line
 
 Going = StageStarted | StageEnded | StepStarted | Progress | Finding | Told
@@ -92,7 +91,7 @@ class PlainProgress:
             case Finding():
                 self._findings.add(event)
             case Told() if event.severity in shown_severities(self._verbosity):
-                self._page.write([told_line(event)])
+                self._page.write(told_lines(event, self._page.width))
             case StageEnded():
                 self._end(event)
             case _ if self._verbosity > QUIET:
@@ -103,7 +102,7 @@ class PlainProgress:
 
     def _end(self, ended: StageEnded) -> None:
         if self._verbosity > QUIET:
-            self._page.write([ended_line(ended, self._findings.counts())])
+            self._page.write(ended_lines(ended, self._findings.counts(), self._page.width, Span("")))
         self.settle()
 
     def _going(self, event: Going) -> list[Line]:
@@ -157,15 +156,3 @@ class PlainWatch:
 
     def settle(self) -> None:
         return None
-
-
-def ended_line(ended: StageEnded, counts: str, mark: Span | None = None) -> Line:
-    detail = ", ".join(part for part in (ended.detail, counts) if part)
-    told = "done in" if ended.ok else "failed after"
-    said = f"{ended.stage} {told} {format_duration(ended.seconds)}" + (f": {detail}" if detail else "")
-    return line(*([mark] if mark else []), said)
-
-
-def step_lines(step: StepStarted) -> list[Line]:
-    lines = [line("  ", Span(step.node, Tone.LINK), f": {step.why}")]
-    return [*lines, line(Span(f"    $ {step.command}", Tone.DIM))] if step.command else lines

@@ -2,9 +2,9 @@
 
 from collections import Counter
 
-from cluster.model.events import Finding, Progress, Severity, Told
+from cluster.model.events import Finding, Progress, Severity, StageEnded, StepStarted, Told
 from cluster.model.units import format_bytes, format_duration
-from cluster.report.layout import Line, Span, Tone, grid, line
+from cluster.report.layout import Line, Span, Tone, grid, hanging, line
 
 _WORDS = {
     Severity.REFUSAL: ("refused", Tone.BAD),
@@ -37,16 +37,15 @@ def rate_text(progress: Progress) -> str:
 
 
 def left_text(progress: Progress) -> str:
-    """`28 s left`; empty when it cannot be said. An upper bound makes it a limit as well."""
+    """`28 s left`; empty when it cannot be said. Where the total is only a limit, so is this."""
     if not progress.rate or progress.rate < 0 or progress.total is None or progress.total <= progress.current:
         return ""
-    most = "at most " if progress.bound == "upper" else ""
-    return f"{most}{whole_seconds((progress.total - progress.current) / progress.rate)} left"
+    return f"{whole_seconds((progress.total - progress.current) / progress.rate)} left"
 
 
 def whole_seconds(seconds: float) -> str:
     """For a running display: `7 s`, `1 min 12 s`; tenths would only flicker."""
-    return f"{seconds:.0f} s" if seconds < 9.5 else format_duration(seconds)
+    return f"{seconds:.0f} s" if seconds < 10 else format_duration(round(seconds))
 
 
 def share(progress: Progress) -> float | None:
@@ -86,9 +85,9 @@ class Findings:
         self._seen.append(finding)
 
     def counts(self) -> str:
-        """`23 ok, 1 warning`."""
+        """`1 warning, 23 ok`."""
         number = Counter(one.severity for one in self._seen)
-        return ", ".join(f"{number[one]} {_WORDS[one][0]}" for one in reversed(_ORDER) if number[one])
+        return ", ".join(f"{number[one]} {_WORDS[one][0]}" for one in _ORDER if number[one])
 
     def take(self, shown: frozenset[Severity], width: int | None) -> list[Line]:
         """The table of those that are shown; forgets all."""
@@ -108,6 +107,19 @@ def _rows(finding: Finding) -> list[tuple[str | Span, ...]]:
     return [first, *([("", "", Span("try", Tone.DIM), Span(fix, Tone.GOOD))] if fix else [])]
 
 
-def told_line(told: Told) -> Line:
+def told_lines(told: Told, width: int | None) -> list[Line]:
     word, tone = _WORDS[told.severity]
-    return line(Span(f"{word}: ", tone), f"{told.node}: {told.text}" if told.node else told.text)
+    return hanging(Span(f"{word}: ", tone), f"{told.node}: {told.text}" if told.node else told.text, width)
+
+
+def ended_lines(ended: StageEnded, counts: str, width: int | None, mark: Span) -> list[Line]:
+    """`preflight done in 1.2 s: 1 warning, 23 ok`; the mark may be empty."""
+    detail = ", ".join(part for part in (ended.detail, counts) if part)
+    outcome = "done in" if ended.ok else "failed after"
+    said = f"{ended.stage} {outcome} {format_duration(ended.seconds)}" + (f": {detail}" if detail else "")
+    return hanging(mark, said, width)
+
+
+def step_lines(step: StepStarted) -> list[Line]:
+    lines = [line("  ", Span(step.node, Tone.LINK), f": {step.why}")]
+    return [*lines, line(Span(f"    $ {step.command}", Tone.DIM))] if step.command else lines

@@ -5,7 +5,7 @@ from datetime import datetime
 from cluster.model.deployment import State
 from cluster.model.events import NodeStatus, RankStatus, StatusReport
 from cluster.model.units import format_bytes, format_duration
-from cluster.report.layout import Line, Span, Tone, grid, labelled, line
+from cluster.report.layout import Line, Span, Tone, cells, grid, labelled, line, paint
 
 _TONES = {
     State.SERVING: Tone.GOOD,
@@ -15,7 +15,6 @@ _TONES = {
     State.CANNOT_TELL: Tone.WARN,
     State.ABSENT: Tone.DIM,
 }
-_WORDS = {State.CANNOT_TELL: "in a state that cannot be told"}
 _RANK_TONES = {"running": Tone.GOOD, "exited": Tone.BAD, "dead": Tone.BAD, "failed": Tone.BAD, "unknown": Tone.WARN}
 ROOMY = 110
 
@@ -28,9 +27,7 @@ def status_lines(report: StatusReport, width: int | None) -> list[Line]:
     why = report.reasons if report.state is not State.SERVING else ()
     for number, reason in enumerate(why):
         lines += labelled("" if number else "because", reason, width)
-    facts = _facts(report)
-    if facts:
-        lines.append(line(Span("  " + "   ".join(facts), Tone.DIM)))
+    lines += _packed(_facts(report), width)
     if report.lock:
         lines += labelled("locked", report.lock, width, Tone.WARN)
     table = _table(report, width)
@@ -47,9 +44,10 @@ def watch_line(report: StatusReport) -> str:
 
 
 def _headline(report: StatusReport) -> Line:
-    state = Span(_WORDS.get(report.state, report.state.value), _TONES[report.state])
+    unsure = report.state is State.CANNOT_TELL
+    state = Span("cannot tell" if unsure else report.state.value, _TONES[report.state])
     boot = (Span(f"   boot {report.boot}", Tone.DIM),) if report.boot else ()
-    return line(Span(report.deployment, Tone.STRONG), " is ", state, *boot)
+    return line(Span(report.deployment, Tone.STRONG), ": " if unsure else " is ", state, *boot)
 
 
 def _model(report: StatusReport) -> Line:
@@ -65,19 +63,35 @@ def _facts(report: StatusReport) -> list[str]:
     ]
 
 
+def _packed(facts: list[str], width: int | None) -> list[Line]:
+    """As many facts on a line as fit."""
+    rows: list[str] = []
+    for fact in facts:
+        if rows and (width is None or cells(rows[-1]) + 3 + cells(fact) <= width):
+            rows[-1] += f"   {fact}"
+        else:
+            rows.append(f"  {fact}")
+    return [line(Span(row, Tone.DIM)) for row in rows]
+
+
 def _table(report: StatusReport, width: int | None) -> list[Line]:
-    """One row per rank with its node's memory; then the nodes that run none."""
+    """One row per rank with its node's memory; then the nodes that run none. Details where there is room for them."""
+    if width is None or width >= ROOMY:
+        lines = _grid(report, detailed=True)
+        if width is None or all(cells(paint(one, color=False)) <= width for one in lines):
+            return lines
+    return [*_grid(report, detailed=False), *_details(report, width)]
+
+
+def _grid(report: StatusReport, *, detailed: bool) -> list[Line]:
     nodes = {node.node: node for node in report.nodes}
-    roomy = width is None or width >= ROOMY
-    rows = [_rank_row(rank, nodes.get(rank.node), report.at, roomy) for rank in report.ranks]
+    rows = [_rank_row(rank, nodes.get(rank.node), report.at, detailed) for rank in report.ranks]
     busy = {rank.node for rank in report.ranks}
-    rows += [_node_row(node, roomy) for node in report.nodes if node.node not in busy]
-    header = ("rank", "node", "state", "for", "procs", "memory", "free on node", "pid", "detail")
-    lines = grid(header, rows, width=width, wrapped=True)
-    return lines if roomy else [*lines, *_details(report, width)]
+    rows += [_node_row(node, detailed) for node in report.nodes if node.node not in busy]
+    return grid(("rank", "node", "state", "for", "procs", "memory", "free on node", "pid", "detail"), rows)
 
 
-def _rank_row(rank: RankStatus, node: NodeStatus | None, at: str, roomy: bool) -> list[str | Span]:
+def _rank_row(rank: RankStatus, node: NodeStatus | None, at: str, detailed: bool) -> list[str | Span]:
     return [
         str(rank.rank),
         rank.node,
@@ -86,14 +100,14 @@ def _rank_row(rank: RankStatus, node: NodeStatus | None, at: str, roomy: bool) -
         str(rank.processes) if rank.processes else "",
         format_bytes(rank.rss) if rank.rss else "",
         _free(node),
-        str(rank.pid or "") if roomy else "",
-        "; ".join(_said(rank, node)) if roomy else "",
+        str(rank.pid or "") if detailed else "",
+        "; ".join(_said(rank, node)) if detailed else "",
     ]
 
 
-def _node_row(node: NodeStatus, roomy: bool) -> list[str | Span]:
+def _node_row(node: NodeStatus, detailed: bool) -> list[str | Span]:
     state = Span("no rank", Tone.DIM) if node.reachable else Span("no answer", Tone.BAD)
-    return ["-", node.node, state, "", "", "", _free(node), "", node.detail if roomy else ""]
+    return ["-", node.node, state, "", "", "", _free(node), "", node.detail if detailed else ""]
 
 
 def _free(node: NodeStatus | None) -> str:

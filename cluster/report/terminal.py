@@ -18,8 +18,8 @@ from cluster.model.events import (
 )
 from cluster.report.layout import Line, Span, Tone, line, paint
 from cluster.report.live import Running, advanced, began, live_lines, looked
-from cluster.report.plain import Going, Page, ended_line, shown_severities, step_lines
-from cluster.report.progress import Findings, told_line
+from cluster.report.plain import Going, Page, shown_severities
+from cluster.report.progress import Findings, ended_lines, step_lines, told_lines
 from cluster.report.status import status_lines
 
 _REDRAWS_PER_SECOND = 4
@@ -103,7 +103,7 @@ class LiveProgress:
             case Finding():
                 self._findings.add(event)
             case Told():
-                self._screen.write([told_line(event)])
+                self._screen.write(told_lines(event, self._page.width))
 
     def settle(self) -> None:
         """Takes the region down; the next event of a running stage brings it back."""
@@ -122,7 +122,7 @@ class LiveProgress:
     def _end(self, ended: StageEnded) -> None:
         self._running = tuple(one for one in self._running if one.stage != ended.stage)
         mark = Span("✓ ", Tone.GOOD) if ended.ok else Span("✗ ", Tone.BAD)
-        self._screen.write([ended_line(ended, self._findings.counts(), mark)])
+        self._screen.write(ended_lines(ended, self._findings.counts(), self._page.width, mark))
         self._screen.write(self._findings.take(shown_severities(self._verbosity), self._page.width))
         if not self._running:
             self._screen.close()
