@@ -115,7 +115,7 @@ _MARKERS: tuple[tuple[Phase, re.Pattern[str]], ...] = (
 _NOISE = re.compile(
     r"No available shared memory broadcast block found"
     r"|^Engine \d+: Avg prompt throughput: "
-    r"|\"(?:GET|HEAD) /(?:health|metrics|ping|load|version)[ ?].* HTTP/"
+    r"|\"(?:GET|HEAD) /(?:health|metrics|ping|load|version)(?:\?\S*)? HTTP/"
     r"|\[c10d\] |^\s*Exception raised from |^frame #\d+: "
     r"|^\[\S*mem\S*\] tick\b"
     r"|^\s*$|^Traceback \(most recent call last\):|^\s+File \"|^\s+\.\.\. "

@@ -4,7 +4,9 @@
 somebody watches. `/health` proves nothing here: serving takes every rank alive and a token.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import assert_never
 
 from cluster.plan.blame import first_cause
 from cluster.plan.boot import (
@@ -12,11 +14,13 @@ from cluster.plan.boot import (
     Answered,
     Boot,
     CannotTell,
+    Died,
     Evidence,
     HttpError,
     Hung,
     Limits,
     Loading,
+    Member,
     Observation,
     OutOfTime,
     RankState,
@@ -48,6 +52,26 @@ def advance(state: Boot, seen: Observation, limits: Limits) -> Boot:
     state = _note_serving(state, seen)
     state = replace(state, verdict=_judge(state, seen.now, limits))
     return _tell(state, seen, limits)
+
+
+def describe(verdict: Verdict, members: Sequence[Member]) -> str:
+    """The verdict as one sentence, ranks with their nodes."""
+    names = {member.rank: f"rank {member.rank} ({member.node})" for member in members}
+    match verdict:
+        case Loading(text):
+            return text
+        case Serving(_, proof):
+            return f"serving: {proof}"
+        case Died(rank, cause):
+            return f"{'the deployment died' if rank is None else f'{names[rank]} failed first'}: {cause}"
+        case Hung(_, _, cause):
+            return f"hung: {cause}"
+        case OutOfTime(limit, text):
+            return f"not serving after {limit:.0f} s: {text}"
+        case CannotTell(nodes, reasons):
+            return "cannot tell: " + "; ".join(f"{node}: {why}" for node, why in zip(nodes, reasons, strict=True))
+        case _:
+            assert_never(verdict)
 
 
 def wedged(boot: Boot, now: float, limits: Limits) -> Hung | None:

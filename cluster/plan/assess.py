@@ -1,0 +1,188 @@
+"""Judge a deployment from one set of observations, for `status`: its state, and what is to be said of each rank."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import assert_never
+
+from cluster.plan.blame import first_cause, lead_of, reason_of
+from cluster.plan.boot import (
+    Alive,
+    Answered,
+    Boot,
+    Exited,
+    Gone,
+    HttpError,
+    Limits,
+    Member,
+    Observation,
+    RankState,
+    TimedOut,
+    Unknown,
+)
+from cluster.plan.faultlines import signal_text
+from cluster.plan.loglines import Phase
+from cluster.plan.quiet import how_far
+from cluster.plan.readiness import gpu_is_busy
+from cluster.plan.watch import look
+from cluster.probe.vllm_metrics import Counters
+
+_HTTP_OK = 200
+
+
+class State(Enum):
+    """What `status` reports; each has its exit code."""
+
+    ABSENT = "absent"
+    LOADING = "loading"
+    SERVING = "serving"
+    DEGRADED = "degraded"
+    HUNG = "hung"
+    CANNOT_TELL = "cannot tell"
+
+
+class Motion(Enum):
+    """What two samples of the token counters say."""
+
+    IDLE = "no request is running"
+    MOVING = "tokens are being made"
+    BUSY = "no token between the samples, but a GPU draws power"  # a long prefill counts only at its end
+    STILL = "requests are running and no token is made"
+
+
+@dataclass(frozen=True, slots=True)
+class RankStanding:
+    """One rank for people: alive, exited, not running or unknown; how far its log goes; what is wrong with it."""
+
+    rank: int
+    node: str
+    process: str
+    phase: str
+    reasons: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Assessment:
+    """The state, why, and the ranks."""
+
+    state: State
+    reasons: tuple[str, ...]
+    ranks: tuple[RankStanding, ...]
+
+
+def assess(
+    members: Sequence[Member], seen: Observation, limits: Limits, before: Counters | None = None, apart: float = 0.0
+) -> Assessment:
+    """Judge what was seen once; `before` are the counters `apart` seconds earlier, where two samples were taken.
+
+    `seen.ranks[].lines` are the logs of this boot, or as much of their end as was read. A rank that is "not running" is
+    believed at once here: nobody acts on a status by killing something.
+    """
+    once = replace(limits, gone_answers=1)
+    boot = Boot.begin(members, seen.now)
+    sights = {sight.rank: sight for sight in seen.ranks}
+    ranks = tuple(
+        look(rank, sights[rank.member.rank], boot.members, seen.now, once) if rank.member.rank in sights else rank
+        for rank in boot.ranks
+    )
+    boot = replace(boot, ranks=ranks, counters=seen.head.counters)
+    state, reasons = _judge(boot, seen, limits, before, apart)
+    return Assessment(state, reasons, tuple(_standing(rank) for rank in ranks))
+
+
+def motion(before: Counters, after: Counters, *, gpu_busy: bool = False) -> Motion:
+    """Compare two samples. Whether STILL is a hang depends on how far apart they were, which the caller knows."""
+    if (after.prompt, after.generation) != (before.prompt, before.generation):
+        return Motion.MOVING
+    if not after.running or not before.running:
+        return Motion.IDLE
+    return Motion.BUSY if gpu_busy else Motion.STILL
+
+
+def _judge(
+    boot: Boot, seen: Observation, limits: Limits, before: Counters | None, apart: float
+) -> tuple[State, tuple[str, ...]]:
+    gone = [rank for rank in boot.ranks if isinstance(rank.process, Exited | Gone)]
+    unknown = [rank for rank in boot.ranks if isinstance(rank.process, Unknown)]
+    if len(gone) == len(boot.ranks):
+        left_records = any(isinstance(rank.process, Exited) for rank in gone)
+        return State.ABSENT, _first_words(boot, seen.now) if left_records else ()
+    if gone:
+        return State.DEGRADED, _first_words(boot, seen.now)
+    if unknown:
+        return State.CANNOT_TELL, tuple(f"{rank.member.node} does not answer" for rank in unknown)
+    answered = isinstance(seen.head.completion, Answered)
+    complaints = _first_words(boot, seen.now)
+    if complaints:
+        return State.DEGRADED, complaints
+    silent = tuple(rank for rank in boot.ranks if rank.ras_silent_since is not None)
+    if silent:
+        missing = sorted({number for rank in silent for number in rank.ras_missing})
+        names = " and ".join(str(number) for number in missing) or "unknown"
+        return State.DEGRADED if answered else State.HUNG, (f"NCCL's RAS gets no answer from rank {names}",)
+    return _judge_head(boot, seen, limits, before, apart)
+
+
+def _judge_head(
+    boot: Boot, seen: Observation, limits: Limits, before: Counters | None, apart: float
+) -> tuple[State, tuple[str, ...]]:
+    after = seen.head.counters
+    moves = None if before is None or after is None else motion(before, after, gpu_busy=gpu_is_busy(boot.ranks, limits))
+    match seen.head.completion:
+        case Answered():
+            return State.SERVING, ("a one-token completion was answered",)
+        case HttpError(status, said):
+            return State.DEGRADED, (f"a completion is answered with status {status} {said}".rstrip(),)
+        case TimedOut(after_seconds):
+            if moves in (Motion.MOVING, Motion.BUSY):
+                return State.SERVING, (moves.value, f"a one-token completion waited more than {after_seconds:.0f} s")
+            return State.HUNG, (f"a one-token completion was not answered within {after_seconds:.0f} s",)
+        case None:
+            return _without_token(boot, seen, limits, moves, apart)
+        case _:
+            assert_never(seen.head.completion)
+
+
+def _without_token(
+    boot: Boot, seen: Observation, limits: Limits, moves: Motion | None, apart: float
+) -> tuple[State, tuple[str, ...]]:
+    health = seen.head.health
+    if moves is Motion.MOVING:
+        return State.SERVING, (moves.value,)
+    if moves is Motion.STILL and apart >= limits.stalled:
+        return State.HUNG, (f"{moves.value}, for {apart:.0f} s",)
+    if health == _HTTP_OK:
+        return State.CANNOT_TELL, ("/health answers 200, which proves nothing, and no token was asked for",)
+    if isinstance(health, int):
+        return State.DEGRADED, (f"/health answers {health}",)
+    if any(rank.phase is Phase.HTTP_UP for rank in boot.ranks):
+        return State.DEGRADED, (f"the API was up and now: {health.value}",)
+    return State.LOADING, (how_far(boot),)
+
+
+def _first_words(boot: Boot, now: float) -> tuple[str, ...]:
+    died = first_cause(boot.ranks, now, grace=0.0)
+    if died is None:
+        return ()
+    where = "" if died.rank is None else next(f"{rank.name}: " for rank in boot.ranks if rank.member.rank == died.rank)
+    return (f"{where}{died.cause}", *died.evidence)
+
+
+def _standing(rank: RankState) -> RankStanding:
+    lead = lead_of(rank)
+    reasons = () if lead is None else (reason_of(rank, lead),)
+    return RankStanding(rank.member.rank, rank.member.node, _process(rank), rank.phase.text, (*reasons, *rank.hints))
+
+
+def _process(rank: RankState) -> str:
+    match rank.process:
+        case Alive():
+            return "alive"
+        case Exited(code):
+            return f"ended: {signal_text(str(code))}"
+        case Gone():
+            return "not running"
+        case Unknown(reason):
+            return f"unknown: {reason}"
+        case _:
+            assert_never(rank.process)
