@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Literal
 
 from cluster.model.deployment import State
 
@@ -48,12 +47,19 @@ class StepStarted:
     command: str = ""
 
 
+class Bound(StrEnum):
+    """Whether a total is the true end or only a limit."""
+
+    EXACT = "exact"
+    UPPER = "upper"
+
+
 @dataclass(frozen=True, slots=True)
 class Progress:
     """How far a stage is on one node, or for one rank.
 
     current, total  in `unit` ("bytes", "shards", ...; empty when only `text` counts); total None when unknown
-    bound           "exact" or "upper": whether total is the true end or only a limit
+    bound           whether total is the true end (exact) or only a limit (upper)
     rate            units per second over the last seconds, None when unknown
     heartbeat       true when nothing moved and this only says that we still watch
     text            the phase, e.g. "loading weights"
@@ -64,7 +70,7 @@ class Progress:
     current: float
     total: float | None
     unit: str
-    bound: Literal["exact", "upper"] = "exact"
+    bound: Bound = Bound.EXACT
     rate: float | None = None
     heartbeat: bool = False
     text: str = ""

@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from cluster.model.events import Finding, Progress, Severity, StageEnded, StepStarted, Told
+from cluster.model.events import Bound, Finding, Progress, Severity, StageEnded, StepStarted, Told
 from cluster.model.units import format_bytes, format_duration
 from cluster.report.layout import Line, Span, Tone, grid, hanging, line
 
@@ -25,7 +25,7 @@ def amount_text(progress: Progress) -> str:
         return now
     total = _amount(progress.total, progress.unit)
     amount, _, unit = now.rpartition(" ")
-    most = "at most " if progress.bound == "upper" else ""
+    most = "at most " if progress.bound is Bound.UPPER else ""
     return f"{amount if total.endswith(f' {unit}') else now} of {most}{total}"
 
 
