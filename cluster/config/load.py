@@ -26,7 +26,7 @@ def load(
 ) -> Resolved:
     """Every layer that is there, resolved. A file that is named must be there; `.env` and cluster.yaml need not."""
     if recipe is not None:
-        options = (*options, Option("RECIPE", recipe, "--recipe"))
+        options = (*options, Option("RECIPE", recipe, "option --recipe"))
     strong = [
         *_cluster_layer(cwd, config or _named(environ, "CONFIG", cwd)),
         *_env_file_layer(cwd, env_file or _named(environ, "ENV_FILE", cwd)),

@@ -19,7 +19,6 @@ from cluster.config.layers import (
     nearest,
     row_of,
 )
-from cluster.errors import SettingsError
 from cluster.model.kit import RETIRED, RETIRED_ENDING
 from cluster.model.table import Caution, Problem, Secret
 from cluster.model.values import Raw, plain_kind
@@ -30,19 +29,11 @@ ABOUT_FILES = ("SPARKCTL_ENV_FILE", "SPARKCTL_CONFIG")
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One setting on the command line. `flag` is what was typed: `--port`, or `--set`."""
+    """One setting on the command line. `name` is a bare name or a dotted key; `origin` e.g. `option --port`."""
 
     name: str
     value: str
-    flag: str = "--set"
-
-
-def parse_set(text: str) -> Option:
-    """`NAME=VALUE` after `--set`; NAME is a bare name or a dotted key."""
-    name, equals, value = text.partition("=")
-    if not equals or not name:
-        raise SettingsError("wants NAME=VALUE", where="option --set", fix="e.g. --set MAX_NUM_SEQS=4")
-    return Option(name.strip(), value)
+    origin: str
 
 
 def env_file_layer(parsed: Dotenv, where: str, open_to_others: bool) -> Layer:
@@ -90,7 +81,7 @@ def option_layer(options: Iterable[Option]) -> Layer:
     given: dict[str, Given] = {}
     problems = []
     for option in options:
-        at = f"option {option.flag} {option.name}" if option.flag == "--set" else f"option {option.flag}"
+        at = option.origin
         key = canonical(option.name)
         if not key:
             problems.append(Problem(at, f"there is no setting {option.name}", did_you_mean(option.name, all_names())))

@@ -45,7 +45,6 @@ class Weights:
         Share.INPLACE,
         "How workers get the weights: `inplace`, `nfs`, `zfs`, `rsync` or `auto`",
         env="WEIGHT_SYNC",
-        option="--weight-sync",
         not_yet=_SHARING,
     )
     force: bool = setting(False, "Copy even when nothing changed", env="FORCE_SYNC", not_yet=_SHARING)

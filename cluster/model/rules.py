@@ -72,6 +72,11 @@ OWNED_VARIABLES = frozenset(
 _SECRET_NAME = re.compile(r"(^|_)(KEY|TOKEN|SECRET|PASSWORD|PASSWD)$", re.IGNORECASE)
 
 
+def is_secret_name(name: str) -> bool:
+    """Whether a variable of this name is likely to hold a secret."""
+    return _SECRET_NAME.search(name) is not None
+
+
 def problems(settings: Settings, origins: Origins, need: Need) -> tuple[Problem, ...]:
     """Everything that is wrong for what the verb needs, in the order a person would fix it."""
     return tuple(problem for rule in _rules(need) for problem in rule(settings, origins))
@@ -230,7 +235,7 @@ def _variables(settings: Settings, origins: Origins) -> Iterator[Problem]:
         at = _at(f"launch.environment.{name}", origins)
         if name in OWNED_VARIABLES:
             yield Problem(at, f"{name} differs by rank or comes from another setting", "remove it from the environment")
-        elif _SECRET_NAME.search(name):
+        elif is_secret_name(name):
             what = f"{name} looks like a secret, and variables of a process are logged and shown"
             yield Problem(at, what, "put it in a file on the node; for the API's key set API_KEY_FILE")
         elif name in named and value_of(settings, named[name].key) not in (None, ""):
@@ -258,14 +263,23 @@ def cautions(settings: Settings, origins: Origins) -> tuple[Caution, ...]:
 
 
 def unsupported(settings: Settings, origins: Origins) -> tuple[Problem, ...]:
-    """Settings that were given and that nothing would act on yet; `start` refuses instead of ignoring them."""
-    found = []
+    """Settings that were given and that nothing would act on yet, by the part that is missing.
+
+    `start` refuses them instead of ignoring them.
+    """
+    idle: dict[str, list[tuple[str, str]]] = {}
     for row in table():
         value = value_of(settings, row.key)
         if row.meta.not_yet and value is not None and value != row.default:
-            what = f"{row.meta.env or row.key}={show(value)} would be ignored: {row.meta.not_yet} is not there yet"
-            found.append(Problem(_at(row.key, origins), what))
-    return tuple(found)
+            said = f"{row.meta.env or row.key}={show(value)}"
+            idle.setdefault(row.meta.not_yet, []).append((said, _at(row.key, origins)))
+    return tuple(
+        Problem(
+            ", ".join(dict.fromkeys(at for _, at in found)),
+            f"{', '.join(said for said, _ in found)} would be ignored: {part} is not there yet",
+        )
+        for part, found in idle.items()
+    )
 
 
 def _name(key: str) -> str:

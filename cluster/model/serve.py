@@ -19,22 +19,16 @@ class Speculation(StrEnum):
 class Serve:
     """What is served, and the `vllm serve` flags that all ranks share."""
 
-    model: str = setting("", "Folder of the model on every node", env="MODEL_DIR", option="--model", is_path=True)
-    served_model_name: str = setting(
-        "", "Model id of the API", env="SERVED_MODEL_NAME", option="--served-model-name", flag="--served-model-name"
-    )
-    host: str = setting(
-        "fabric", "Listening address: `fabric`, `loopback` or an IPv4 address of the head", env="HOST", option="--host"
-    )
-    port: int = setting(8888, "Port of the API", env="PORT", option="--port", low=1, high=65535)
+    model: str = setting("", "Folder of the model on every node", env="MODEL_DIR", is_path=True)
+    served_model_name: str = setting("", "Model id of the API", env="SERVED_MODEL_NAME", flag="--served-model-name")
+    host: str = setting("fabric", "Listening address: `fabric`, `loopback` or an IPv4 address of the head", env="HOST")
+    port: int = setting(8888, "Port of the API", env="PORT", low=1, high=65535)
     master_port: int = setting(29521, "Port of the ranks' rendezvous", env="MASTER_PORT", low=1, high=65535)
     api_key_file: str = setting("", "File on the head (mode 0600) with the API key", env="API_KEY_FILE", is_path=True)
     api_key: Secret | None = setting(
         None, "The API key itself, in a `.env` of mode 0600", env="VLLM_API_KEY", not_yet="handing a key to the head"
     )
-    tensor_parallel: int = setting(
-        2, "Tensor-parallel size", env="TP", option="--tp", flag="--tensor-parallel-size", low=1, high=1024
-    )
+    tensor_parallel: int = setting(2, "Tensor-parallel size", env="TP", flag="--tensor-parallel-size", low=1, high=1024)
     pipeline_parallel: int = setting(
         1, "Pipeline-parallel size", env="PP", flag="--pipeline-parallel-size", low=1, high=1024
     )
@@ -42,7 +36,6 @@ class Serve:
         None,
         "Longest context in tokens",
         env="MAX_MODEL_LEN",
-        option="--max-model-len",
         flag="--max-model-len",
         low=1,
         high=1048576,
@@ -51,7 +44,6 @@ class Serve:
         None,
         "Most requests at once",
         env="MAX_NUM_SEQS",
-        option="--max-num-seqs",
         flag="--max-num-seqs",
         low=1,
         high=4096,
@@ -84,7 +76,6 @@ class Serve:
         None,
         "KV pool of each rank",
         env="KV_CACHE_MEMORY_BYTES",
-        option="--kv-cache-memory-bytes",
         flag="--kv-cache-memory-bytes",
         low=1,
     )
@@ -139,9 +130,7 @@ class Serve:
     chat_template: str = setting(
         "", "File with the chat template on every node", env="CHAT_TEMPLATE", flag="--chat-template", is_path=True
     )
-    enforce_eager: bool = setting(
-        False, "No CUDA graphs", env="ENFORCE_EAGER", option="--enforce-eager", flag="--enforce-eager"
-    )
+    enforce_eager: bool = setting(False, "No CUDA graphs", env="ENFORCE_EAGER", flag="--enforce-eager")
     flags: tuple[tuple[str, tuple[str, ...]], ...] = setting(
         (), "Further `vllm serve` flags by name, from a recipe or cluster.yaml: a value, a list, or true"
     )

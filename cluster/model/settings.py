@@ -47,12 +47,9 @@ class Launch:
         RuntimeKind.NATIVE,
         "How ranks are run: `native` or `container`",
         env="RUNTIME",
-        option="--runtime",
         not_yet=_CONTAINER,
     )
-    venv: str = setting(
-        "", "Virtual environment with vLLM on every node (native)", env="VENV", option="--venv", is_path=True
-    )
+    venv: str = setting("", "Virtual environment with vLLM on every node (native)", env="VENV", is_path=True)
     environment: tuple[tuple[str, str], ...] = setting((), "Further environment variables of every rank, by name")
     distributed_timeout: Seconds = setting(
         Seconds(600), "How much slower one rank may load than the other", env="DISTRIBUTED_TIMEOUT", low=10, high=86400
@@ -93,7 +90,6 @@ class Watch:
         Seconds(1500),
         "Overall limit of a boot",
         env="READY_TIMEOUT",
-        option="--ready-timeout",
         low=1,
         high=86400,
         variable="VLLM_ENGINE_READY_TIMEOUT_S",
@@ -174,12 +170,11 @@ TOP = (
         Meta(
             "Name of this deployment on its nodes; the recipe's name if empty",
             env="DEPLOYMENT",
-            option="--deployment",
             pattern="[a-z0-9-]{1,40}",
             allowed="1 to 40 of a-z, 0-9 and -",
         ),
     ),
-    Row("recipe", str, "", Meta("Recipe: a name, or the path of a file", env="RECIPE", option="--recipe")),
+    Row("recipe", str, "", Meta("Recipe: a name, or the path of a file", env="RECIPE")),
 )
 
 

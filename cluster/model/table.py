@@ -37,7 +37,6 @@ class Meta:
 
     env        bare name in `.env`; with the prefix SPARKCTL_ in the process environment
     aliases    further names of the same setting in the published kits
-    option     an option of its own on the command line
     flag       the `vllm serve` flag it becomes, when set
     variable   the environment variable of every rank it becomes, when set
     low, high  inclusive bounds for numbers; `above` an exclusive lower one; `step` what it must be a multiple of
@@ -49,7 +48,6 @@ class Meta:
     help: str
     env: str = ""
     aliases: tuple[str, ...] = ()
-    option: str = ""
     flag: str = ""
     variable: str = ""
     low: float | None = None

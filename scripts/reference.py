@@ -1,0 +1,61 @@
+#!/usr/bin/env python3
+"""Write, or check, what is generated from the settings table: `.env.example`, docs/settings.md, the README's table.
+
+python scripts/reference.py --write
+python scripts/reference.py --check      exit 1 and the names of what differs
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from cluster.config.reference import common_table, env_example, settings_page  # noqa: E402
+
+BEGIN, END = "<!-- settings:begin -->", "<!-- settings:end -->"
+
+
+def readme(text: str) -> str:
+    """The README with today's table between its markers; both markers at its end when it has none."""
+    table = f"{BEGIN}\n\n{common_table()}\n{END}"
+    if BEGIN not in text or END not in text:
+        return f"{text}{table}\n"
+    before, _, rest = text.partition(BEGIN)
+    return before + table + rest.partition(END)[2]
+
+
+def wanted() -> dict[Path, str]:
+    page = ROOT / "README.md"
+    return {
+        ROOT / ".env.example": env_example(),
+        ROOT / "docs" / "settings.md": settings_page(),
+        page: readme(page.read_text() if page.exists() else ""),
+    }
+
+
+def differing() -> list[Path]:
+    return [path for path, text in wanted().items() if not path.exists() or path.read_text() != text]
+
+
+def main(arguments: list[str]) -> int:
+    if arguments not in (["--write"], ["--check"]):
+        print(__doc__)
+        return 2
+    stale = differing()
+    if arguments == ["--write"]:
+        texts = wanted()
+        for path in stale:
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(texts[path])
+            print(f"wrote {path.relative_to(ROOT)}")
+        return 0
+    for path in stale:
+        print(f"{path.relative_to(ROOT)} differs from the settings table; run: python scripts/reference.py --write")
+    return 1 if stale else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
