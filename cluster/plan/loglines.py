@@ -118,8 +118,7 @@ _NOISE = re.compile(
     r"|\"(?:GET|HEAD) /(?:health|metrics|ping|load|version)(?:\?\S*)? HTTP/"
     r"|\[c10d\] |^\s*Exception raised from |^frame #\d+: "
     r"|^\[\S*mem\S*\] tick\b"
-    r"|^\s*$|^Traceback \(most recent call last\):|^\s+File \"|^\s+\.\.\. "
-    r"|^NCCL INFO .* -> \d+",
+    r"|^\s*$|^Traceback \(most recent call last\):|^\s+File \"|^\s+\.\.\. ",
     re.IGNORECASE,
 )
 _KEPT_COUNTER = re.compile(r"\d+(?:\.\d+)?%|(?<![\d.:])\d+/\d+(?![\d.])")

@@ -375,3 +375,71 @@ def test_ras_error_names_the_missing_rank_as_the_cause():
     assert play.boot.verdict == Died(
         1, "it went away: NCCL's RAS says so", ("rank 0: RAS: Rank 0 reported Remote process error",)
     )
+
+
+# ---- what must not be mistaken
+
+
+def test_a_certain_word_beats_an_earlier_vague_one():
+    play = Play(20, lines={0: [(10.2, "x.cc:1 NCCL WARN something odd")], 1: [(10.5, KILLED_0.replace("-0", "-1"))]})
+    assert isinstance(play.boot.verdict, Died)
+    assert play.boot.verdict.rank == 1
+
+
+def test_of_two_broken_ranks_the_one_a_third_accuses_is_named():
+    members = tuple(Member(n, f"spark-{n}", f"10.0.0.{n + 1}") for n in range(3))
+    broken = "ERROR 11-30 15:40:37 [m.py:1] WorkerProc hit an exception."
+    accuses = "RuntimeError: [gloo/transport/tcp/pair.cc:553] Connection closed by peer [10.0.0.3]:29835. This is"
+    play = Play(20, members=members, lines={0: [(10.9, accuses)], 1: [(10.2, broken)], 2: [(10.5, broken)]})
+    assert isinstance(play.boot.verdict, Died)
+    assert play.boot.verdict.rank == 2
+
+
+@pytest.mark.parametrize(
+    "last_words", [WAITS.format(rank=0), "GPU KV cache size: 262,144 tokens"], ids=["waits for a slow peer", "is done"]
+)
+def test_a_rank_that_has_nothing_to_do_is_not_hung_while_the_other_works(last_words):
+    def process(rank: int, now: int) -> Process:
+        return Alive(cpu_seconds=float(now if rank == 1 else min(now, 30)))
+
+    bar = [(float(at), f"loading {at}%") for at in range(1, 900)]
+    play = Play(900, process=process, lines={0: [(30.0, last_words)], 1: bar})
+    assert play.said == [(1, Loading)]
+
+
+def test_ranks_that_joined_may_have_named_the_place_differently():
+    lines = {
+        0: [(10.0, WAITS.format(rank=0)), (21.0, "rank 0 in world size 2 is assigned as DP rank 0")],
+        1: [(20.5, WAITS.format(rank=1).replace("10.0.0.1", "spark-a"))],
+    }
+    assert (21, Hung) not in Play(40, lines=lines).said
+
+
+def test_exceptions_caught_long_ago_are_not_the_cause():
+    old = [(10.0 + i / 100, f"KeyError: {i}") for i in range(40)]
+    new = [(100.0, "ERROR 11-30 15:40:37 [m.py:1] EngineCore failed to start."), (100.1, "ValueError: the cause")]
+    verdict = Play(110, lines={0: old + new}).boot.verdict
+    assert isinstance(verdict, Died)
+    assert verdict.cause == "its engine failed to start: ValueError: the cause"
+
+
+def test_a_request_that_comes_after_a_long_idle_time_has_its_full_time():
+    def head(now: int) -> HeadSight:
+        return HeadSight(200, Answered() if now == 1 else None, Counters(10, 10, 0 if now <= 100 else 2, 0))
+
+    assert Play(170, head=head).said == [(1, Serving), (160, Hung)]
+
+
+def test_a_second_time_out_counts_like_the_first():
+    def head(now: int) -> HeadSight:
+        return HeadSight(200, {1: Answered(), 30: TimedOut(10.0), 40: Answered(), 90: TimedOut(10.0)}.get(now))
+
+    assert Play(95, head=head).said == [(1, Serving), (30, Hung), (40, Serving), (90, Hung)]
+
+
+def test_one_error_500_during_the_boot_is_no_death_and_three_are():
+    def head(now: int) -> HeadSight:
+        return HeadSight(200, HttpError(500)) if now in (5, 6) else TOKEN if now == 20 else UP
+
+    assert Play(20, head=head).said == [(1, Loading), (20, Serving)]
+    assert Play(20, head=lambda now: HeadSight(200, HttpError(500))).said == [(1, Loading), (6, Died)]
