@@ -39,9 +39,9 @@ class Log:
                 done += os.write(self.file, data[done:])
         except OSError as error:
             self.why = str(error.strerror)
-            os.ftruncate(self.file, self.size)  # no half line stays
+            os.ftruncate(self.file, os.fstat(self.file).st_size - done)  # no half line stays
             return False
-        self.size += len(data)
+        self.size = os.fstat(self.file).st_size  # somebody may have emptied it to make room
         return True
 
     def rotate(self) -> None:

@@ -13,7 +13,8 @@ DIR is STATE/deployments/NAME/boots/BOOT/rankN and holds
     processes.json  {"kernel_boot","seen":[[pid,ticks],...]}: what descended from the shim when it last looked
     log, log.1 ...  lines of the server, each behind a UTC time: 2026-11-30T17:30:00.123Z
     stop.json       {"at","grace"}: somebody asked for the end
-    exit.json       {"code","signal","at","requested","left_behind","error"}: how the main process ended
+    exit.json       {"code","signal","at","requested","left_behind","killed","error"}: how the main process
+                    ended, how many processes it left behind, and how many of all the shim had to kill
     lock            held by the shim while it lives
 
 launch prints rank.json; stop prints
@@ -161,27 +162,31 @@ class Ending:
         """The shim kills when the grace is over, and records it; a second later we do, and last the shim itself."""
         self.look(table)
         late = time.monotonic() - self.began - self.grace
-        if late > 0 and self.live:
-            self.how = "killed"
         shim = shim_of(self.folder, table)
         for process in self.live.values() if late > 1 or (late > 0 and not shim) else ():
             if late > 4 or not shim or process.pid != shim.pid:
+                self.how = "killed"
                 send(process.pid, process.ticks, signal.SIGKILL)
         return not self.live or late > 20
 
     def record(self) -> None:
         """A shim that was killed could not write how it ended."""
         is_recorded = os.path.exists(os.path.join(self.folder, "exit.json"))
+        ended_by = signal.SIGKILL if self.how == "killed" else signal.SIGTERM
         if self.known and not self.live and not is_recorded:
             fill(self.folder, "exit.json", {
-                "code": None, "signal": int(signal.SIGKILL if self.how == "killed" else signal.SIGTERM), "at": stamp(time.time()),
-                "requested": True, "left_behind": 0, "error": None,
+                "code": None, "signal": int(ended_by), "at": stamp(time.time()),
+                "requested": True, "left_behind": 0, "killed": 0, "error": None,
             })  # fmt: skip
 
     def report(self) -> Json:
         boot, rank = boot_and_rank(self.folder)
+        if self.live:
+            self.how = "left"
+        elif self.known and read_json(os.path.join(self.folder, "exit.json")).get("killed"):
+            self.how = "killed"
         return {
-            "dir": self.folder, "boot": boot, "rank": rank, "how": "left" if self.live else self.how,
+            "dir": self.folder, "boot": boot, "rank": rank, "how": self.how,
             "ended": sorted(name for (pid, _), name in self.known.items() if pid not in self.live),
             "left": [{"pid": one.pid, "name": name_of(one)} for one in self.live.values()],
             "seconds": round(time.monotonic() - self.began, 2),

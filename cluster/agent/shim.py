@@ -49,6 +49,7 @@ class Shim:
         self.requested = False
         self.kill_at: Optional[float] = None
         self.seen: Set[Tuple[int, int]] = set()
+        self.killed: Set[int] = set()
 
     def run(self) -> None:
         lock = take_lock(self.folder)
@@ -68,6 +69,12 @@ class Shim:
         if self.requested:
             send(self.main, None, signal.SIGTERM)
         self.serve()
+        if self.killed:
+            fill(
+                self.folder,
+                "exit.json",
+                {**read_json(os.path.join(self.folder, "exit.json")), "killed": len(self.killed)},
+            )
         os.close(lock)
 
     def serve(self) -> None:
@@ -144,6 +151,7 @@ class Shim:
         if self.kill_at is not None and time.monotonic() >= self.kill_at:
             self.kill_at = time.monotonic() + 1.0
             for process in self.below():
+                self.killed.add(process.pid)
                 send(process.pid, process.ticks, signal.SIGKILL)
 
     def record_start(self) -> None:
@@ -164,7 +172,7 @@ class Shim:
     def record_exit(self, code: Optional[int], ended_by: Optional[int], left: int, error: Optional[str]) -> None:
         fill(self.folder, "exit.json", {
             "code": code, "signal": ended_by, "at": stamp(time.time()),
-            "requested": self.requested, "left_behind": left, "error": error,
+            "requested": self.requested, "left_behind": left, "killed": 0, "error": error,
         })  # fmt: skip
 
 

@@ -47,6 +47,7 @@ class ExitSeen:
     at: str
     requested: bool
     left_behind: int
+    killed: int
     error: str
 
 
@@ -274,7 +275,13 @@ def _rank(seen: dict[str, Any]) -> RankLook:
 
 def _exit(seen: dict[str, Any]) -> ExitSeen:
     return ExitSeen(
-        seen["code"], seen["signal"], seen["at"], seen["requested"], seen["left_behind"], seen["error"] or ""
+        seen["code"],
+        seen["signal"],
+        seen["at"],
+        seen["requested"],
+        seen["left_behind"],
+        seen["killed"],
+        seen["error"] or "",
     )
 
 

@@ -5,6 +5,7 @@ told apart and no longer carry the marker. Options:
     --port N            serve HTTP (a head); without it, a headless parent
     --deaf              ignore SIGTERM, in all processes
     --stray             a grandchild that leaves the session through a double fork
+    --busy              always one request running, one token more at each reading of the counters
     --print TEXT ...    written first, with Python escapes
     --exit N SECONDS    the parent leaves with this code after a while, its children stay
     --flood LINES       print so many lines
@@ -80,6 +81,7 @@ class Api(BaseHTTPRequestHandler):
         self.wfile.write(body.encode())
 
     def metrics(self) -> str:
+        counters["generation"] += counters["running"]
         label = '{engine="0",model_name="tiny"}'
         return "".join(
             f"vllm:{name}{label} {value}.0\n"
@@ -92,8 +94,8 @@ class Api(BaseHTTPRequestHandler):
             )
         )
 
-    def log_message(self, format: str, *args: object) -> None:
-        print("access", format % args, flush=True)
+    def log_request(self, code: object = "-", size: object = "-") -> None:
+        print("access", self.requestline, code, flush=True)
 
 
 def main() -> None:
@@ -101,11 +103,13 @@ def main() -> None:
     options.add_argument("--port", type=int)
     options.add_argument("--deaf", action="store_true")
     options.add_argument("--stray", action="store_true")
+    options.add_argument("--busy", action="store_true")
     options.add_argument("--print", dest="text", default="")
     options.add_argument("--exit", nargs=2, type=float)
     options.add_argument("--flood", type=int, default=0)
     options.add_argument("--wait-for", type=Path)
     given = options.parse_args()
+    counters["running"] = int(given.busy)
     deaf = given.deaf
     names = ("VLLM::EngineCore", "VLLM::Worker_TP0") if given.port else ("VLLM::Worker_TP1",)
     child(names[0], deaf, names[1:])
