@@ -225,10 +225,13 @@ class Recording:
         return range(1, int(last) + 2 if self.case.until is None else int(last) + 1)
 
     def own_end(self) -> float:
-        """When the last rank had ended by itself; never, where a rank was left behind."""
-        started = {what[4] for _, what in self.events if re.match(r"rank\d started", what)}
-        ended = {what[4]: at for at, what in self.events if re.match(r"rank\d main process exited", what)}
-        return max(ended.values()) if started == set(ended) else NEVER
+        """When vLLM ended by itself: the head's exit, unless it was killed; else the last rank's; never, if one stays."""
+        exits = [re.match(r"rank(\d) main process exited \{'rc': (-?\d+)", what) for _, what in self.events]
+        ended = {int(m[1]): (int(m[2]), at) for m, (at, _) in zip(exits, self.events, strict=True) if m}
+        if 0 in ended and ended[0][0] >= 0:
+            return ended[0][1]
+        started = {int(what[4]) for _, what in self.events if re.match(r"rank\d started", what)}
+        return max(at for _, at in ended.values()) if started == set(ended) else NEVER
 
     def seen(self, now: float) -> Observation:
         recent = [what for at, what in self.events if now - 1 < at <= now]
