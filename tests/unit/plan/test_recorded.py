@@ -225,7 +225,7 @@ class Recording:
         return range(1, int(last) + 2 if self.case.until is None else int(last) + 1)
 
     def own_end(self) -> float:
-        """When vLLM ended by itself: the head's exit, unless it was killed; else the last rank's; never, if one stays."""
+        """When vLLM ended by itself: the head's exit, unless killed; else the last rank's; never, if one stays."""
         exits = [re.match(r"rank(\d) main process exited \{'rc': (-?\d+)", what) for _, what in self.events]
         ended = {int(m[1]): (int(m[2]), at) for m, (at, _) in zip(exits, self.events, strict=True) if m}
         if 0 in ended and ended[0][0] >= 0:
