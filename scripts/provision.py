@@ -20,6 +20,7 @@ import json
 import os
 import platform
 import re
+import select
 import shutil
 import subprocess
 import sys
@@ -47,6 +48,8 @@ NUMA_LIBRARY, NUMA_PACKAGE = "libnuma.so.1", "libnuma1"
 VLLM_DISK_GIB = 4.0
 # The packaged torch without CUDA carries a "+cpu" version that the public index does not hold.
 CUDA_TORCH_DISK_GIB = 10.0
+# How the lines of pip and apt start that say what they are at.
+PROGRESS = ("Collecting", "Downloading", "Installing", "Get:", "Unpacking", "Setting up")
 FIRST_IMPORT = """
 from importlib.metadata import version
 import torch
@@ -344,26 +347,43 @@ def is_installed(package: str) -> bool:
 
 
 def run(argv: Sequence[str], what: str, extra: dict[str, str] | None = None, *, may_fail: bool = False) -> None:
-    """Run to its end, saying what it does now and then; on failure, its last lines."""
-    began = spoke = time.monotonic()
-    last: deque[str] = deque(maxlen=20)
+    """Run to its end, saying now and then what it is at; on failure, its last lines."""
+    began = time.monotonic()
     environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "", "PYTHONUNBUFFERED": "1", "LC_ALL": "C.UTF-8"}
     environment.update(extra or {})
+    last: deque[str] = deque(maxlen=20)
+    pipe = subprocess.PIPE
     with subprocess.Popen(
-        argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
-        env=environment,
-    ) as process:  # fmt: skip
+        argv, stdin=subprocess.DEVNULL, stdout=pipe, stderr=subprocess.STDOUT, env=environment
+    ) as process:
         assert process.stdout is not None
-        for line in process.stdout:
-            last.append(line.rstrip())
-            if time.monotonic() - spoke > 10:
-                spoke = time.monotonic()
-                say(f"    {what}: {spoke - began:.0f} s, {line.strip()[:90]}")
+        for line in _told(process.stdout.fileno(), what):
+            last.append(line)
     if process.returncode and not may_fail:
         raise ProvisionError(
             f"{what} failed with exit code {process.returncode}: {' '.join(argv)[:300]}\n{_indented(last)}"
         )
     say(f"{what}: {time.monotonic() - began:.1f} s")
+
+
+def _told(stream: int, what: str) -> Iterator[str]:
+    """The lines of a stream; every ten seconds a sign of life, with the last line that names some progress."""
+    began = spoke = time.monotonic()
+    rest, news = "", ""
+    while True:
+        ready, _, _ = select.select([stream], [], [], 1)
+        if ready:
+            read = os.read(stream, 1 << 16)
+            if not read:
+                break
+            *lines, rest = (rest + read.decode(errors="replace")).split("\n")
+            yield from lines
+            news = next((line for line in reversed(lines) if line.startswith(PROGRESS)), news)
+        if time.monotonic() - spoke > 10:
+            spoke = time.monotonic()
+            say(f"    {what}: {spoke - began:.0f} s{', ' + news[:70] if news else ''}")
+    if rest:
+        yield rest
 
 
 def _answers(argv: Sequence[str]) -> bool:
