@@ -1,6 +1,7 @@
 """Events for programs: one JSON object per line on stdout, as published under docs/schema/."""
 
 import json
+import re
 from collections.abc import Callable
 from datetime import UTC, datetime
 from threading import Lock
@@ -10,6 +11,8 @@ from typing import Self, TextIO
 from cluster.model.events import Event
 from cluster.report.redact import Redactor, map_text
 from cluster.report.schema import to_json
+
+_HALVES = re.compile("[\ud800-\udfff]")
 
 
 def utc_now() -> datetime:
@@ -43,4 +46,4 @@ class JsonLines:
 
 def _encodable(text: str) -> str:
     """Half characters (a log's undecodable bytes) become the replacement character: strict readers refuse them."""
-    return text.encode("utf-8", "surrogatepass").decode("utf-8", "replace")
+    return _HALVES.sub("\ufffd", text)

@@ -11,6 +11,7 @@ FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 _QUIET_AFTER = 30.0
 _ROOMY = 100
 _PHASE = 18
+_WORD = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +77,7 @@ def _row_lines(rows: list[Row], now: float, width: int) -> list[Line]:
     tails = [_tail(row, now, width, bars=True) for row in rows]
     if _room(tails, size, width) < min(longest, _PHASE):
         tails = [_tail(row, now, width, bars=False) for row in rows]
-    room = min(longest, max(_room(tails, size, width), _PHASE))
+    room = min(longest, max(_room(tails, size, width), _WORD))
     return [_row_line(row, tail, size, room) for row, tail in zip(rows, tails, strict=True)]
 
 
