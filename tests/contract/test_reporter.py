@@ -212,8 +212,10 @@ def test_the_terminal_is_given_back_on_any_end(error: type[BaseException]) -> No
         with pytest.raises(error):
             _end_with(error, screen.stream)
         after = termios.tcgetattr(screen.stream.fileno())
-        threads = [one.name for one in threading.enumerate() if type(one).__name__ == "_RefreshThread"]
-    assert (after, threads) == (before, [])
+        drawing = [one for one in threading.enumerate() if type(one).__name__ == "_RefreshThread"]
+        for one in drawing:
+            one.join(10)  # told to end, but not waited for
+    assert (after, [one.is_alive() for one in drawing]) == (before, [False] * len(drawing))
     assert screen.text.rfind("\x1b[?25h") > screen.text.rfind("\x1b[?25l")
 
 
