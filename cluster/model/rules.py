@@ -239,7 +239,8 @@ def _variables(settings: Settings, origins: Origins) -> Iterator[Problem]:
             what = f"{name} looks like a secret, and variables of a process are logged and shown"
             yield Problem(at, what, "put it in a file on the node; for the API's key set API_KEY_FILE")
         elif name in named and value_of(settings, named[name].key) not in (None, ""):
-            yield Problem(at, f"{name} is also {named[name].meta.env}", f"keep {named[name].meta.env} alone")
+            what = f"{name} among the variables is also the setting {named[name].key}"
+            yield Problem(at, what, "keep one of them")
 
 
 def cautions(settings: Settings, origins: Origins) -> tuple[Caution, ...]:

@@ -180,6 +180,8 @@ def plain(value: Any) -> Any:
     match value:
         case None | bool() | int() | float():
             return value
+        case Decimal():
+            return float(value)
         case Enum():
             return value.value
         case tuple() if value and all(isinstance(one, tuple) for one in value):

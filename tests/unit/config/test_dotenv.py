@@ -65,7 +65,7 @@ def test_a_file_that_four_readers_take_differently_is_read_where_they_agree():
         ('A="x$X"', "x$X"),
         (r'A="a \"b\" \\ \$ \`"', 'a "b" \\ $ `'),
         ("A='a \"b\" \\n'", 'a "b" \\n'),
-        ('A=\'{"image":100}\'', '{"image":100}'),
+        ("A='{\"image\":100}'", '{"image":100}'),
         ("A=^lo,docker0", "^lo,docker0"),
         ("A=ü", "ü"),
     ],
@@ -114,7 +114,9 @@ def test_bytes_that_are_no_utf8_are_refused_with_their_line():
 
 
 def test_no_message_repeats_a_value():
-    lines = b"HF_TOKEN = hf_secret\nHF_TOKEN= hf_secret\nHF_TOKEN='hf_secret'x\nhf_secret\nHF_TOKEN=hf_secret hf_secret\n"
+    lines = (
+        b"HF_TOKEN = hf_secret\nHF_TOKEN= hf_secret\nHF_TOKEN='hf_secret'x\nhf_secret\nHF_TOKEN=hf_secret hf_secret\n"
+    )
     texts = [str(problem).replace("hf_secret has no", "") for problem in parse(lines).problems]
     assert len(texts) == 5
     assert not [text for text in texts[:3] + texts[4:] if "hf_secret" in text]
@@ -142,7 +144,7 @@ _VALUES = st.text(st.characters(exclude_categories=("Cc", "Cs"))) | st.text("ab 
 
 
 @given(_VALUES)
-@example("it's \"quoted\" \\ `x` $(y) #z")
+@example('it\'s "quoted" \\ `x` $(y) #z')
 @example("~/model")
 @example("a\tb")
 def test_a_quoted_value_is_read_back_as_it_was(value):
@@ -150,7 +152,7 @@ def test_a_quoted_value_is_read_back_as_it_was(value):
     assert (parsed.values, parsed.problems) == ({"A": value, "B": "1"}, ())
 
 
-@given(st.characters(categories=("Cc",)).filter(lambda char: ord(char) < 128 and char != "\t"))
+@given(st.sampled_from([chr(code) for code in (*range(32), 127) if code != 9]))
 def test_a_control_character_cannot_be_written(char):
     with pytest.raises(ValueError, match="control character"):
         quote(f"a{char}b")
