@@ -1,0 +1,106 @@
+from pathlib import Path
+
+import pytest
+
+from cluster.errors import Unreadable
+from cluster.model.facts import Memory
+from cluster.model.units import Bytes, Seconds
+from cluster.probe.ranks import (
+    CompletionSeen,
+    ExitSeen,
+    HeadSeen,
+    Launched,
+    LoggedLine,
+    LogSeen,
+    NodeStopped,
+    RankLife,
+    RankStopped,
+    parse_failure,
+    parse_launch,
+    parse_log_line,
+    parse_look,
+    parse_stacks,
+    parse_stop,
+)
+from cluster.probe.ras import RasReport, RasVerdict
+from cluster.probe.vllm_metrics import Counters
+
+CAPTURED = Path(__file__).parents[2] / "captured" / "agent"
+BOOT = "20261130T173000Z-3f9a"
+
+
+def captured(name: str) -> str:
+    return (CAPTURED / f"{name}.json").read_text()
+
+
+def test_a_serving_head_is_read_whole():
+    node = parse_look(captured("look-serving"))
+    (rank,) = node.ranks
+    assert (node.host, node.ras, node.gpus) == ("spark-a", RasReport(RasVerdict.ABSENT), None)
+    assert node.memory == Memory(Bytes(25276059648), Bytes(20443938816), Bytes(24443658240))
+    assert node.head == HeadSeen(
+        at=1796060874.9432983,
+        health=200,
+        counters=Counters(0.0, 0.0, 0.0, 0.0),
+        later=None,
+        completion=CompletionSeen(1796060874.9433093, 200, Seconds(0.002), ""),
+        asking_since=None,
+    )
+    assert (rank.boot, rank.rank, rank.state, rank.exit) == (BOOT, 0, RankLife.ALIVE, None)
+    assert rank.log == LogSeen((LoggedLine("2026-11-30T17:47:51.629Z", "ready"),), (2327543, 31), Bytes(0), False)
+    assert [(process.name, process.state) for process in rank.processes] == [
+        ("sparkctl-shim", "S"),
+        ("python", "S"),
+        ("VLLM::EngineCore", "S"),
+        ("VLLM::Worker_TP0", "S"),
+    ]
+
+
+def test_orphans_of_a_killed_shim_are_named():
+    (rank,) = parse_look(captured("look-orphaned")).ranks
+    assert rank.state is RankLife.ORPHANED
+    assert [process.name for process in rank.processes] == ["python", "VLLM::EngineCore", "VLLM::Worker_TP0"]
+
+
+def test_an_ended_rank_tells_how():
+    (rank,) = parse_look(captured("look-ended")).ranks
+    assert (rank.state, rank.processes, rank.stop_asked) == (RankLife.EXITED, (), True)
+    assert rank.exit is not None
+    assert rank.exit == ExitSeen(None, 15, rank.exit.at, True, 0, 0, "")
+
+
+def test_a_stop_tells_what_it_ended():
+    names = ("VLLM::EngineCore", "VLLM::Worker_TP0", "python")
+    stopped = RankStopped(BOOT, 0, "graceful", names, (), Seconds(0.12))
+    assert parse_stop(captured("stop")) == NodeStopped((stopped,), Bytes(24425807872), Bytes(24434188288))
+
+
+def test_a_launch_tells_who_runs():
+    assert parse_launch(captured("launch")) == Launched(
+        13203, 13204, "", "2026-11-30T17:47:51.549Z", Bytes(24497172480)
+    )
+
+
+def test_stacks_without_py_spy_still_tell_what_the_kernel_knows():
+    stacks = parse_stacks(captured("stacks"))
+    (rank,) = stacks.ranks
+    assert rank.missing == "py-spy is neither beside the rank's program nor in PATH: no Python stacks"
+    assert [process.name for process in rank.processes if not process.wchan] == []
+    assert stacks.meminfo.startswith("MemTotal:")
+
+
+def test_a_line_keeps_its_spaces():
+    assert parse_log_line("2026-11-30T17:30:00.123Z   10% |##  |") == LoggedLine(
+        "2026-11-30T17:30:00.123Z", "  10% |##  |"
+    )
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"ranks": 1}', "null"])
+def test_what_is_no_look_is_unreadable(text):
+    with pytest.raises(Unreadable):
+        parse_look(text)
+
+
+@pytest.mark.parametrize(("text", "sentence"), [('{"error": "no"}', "no"), ("{}", ""), ("Traceback", ""), ("[]", "")])
+def test_a_failure_is_a_sentence(text, sentence):
+    assert parse_failure(text) == sentence
