@@ -68,6 +68,8 @@ class SshNode:
                 if self._session is not None:
                     self._session.close()
                 self._session = _Session(self._route.open())
+                if self._slots.closed.is_set():  # meanwhile; close() does not wait for us
+                    self._session.close()
             return self._session
 
     def run(self, command: Command) -> Result:
@@ -91,9 +93,8 @@ class SshNode:
 
     def close(self) -> None:
         self._slots.closed.set()
-        with self._lock:
-            if self._session is not None:
-                self._session.close()
+        if self._session is not None:
+            self._session.close()
 
     @contextlib.contextmanager
     def _line(self) -> Iterator["_Channel"]:

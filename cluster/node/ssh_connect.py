@@ -3,8 +3,10 @@
 Shares the door to fabric and paramiko with `ssh.py`. Their errors while connecting become ours here.
 """
 
+import logging
 import os
 import socket
+import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -28,6 +30,8 @@ from cluster.node.base import Identity
 from cluster.node.control import Target, parse_control
 from cluster.node.ssh_config import known_hosts_files, ssh_config_text
 
+logging.getLogger("paramiko").setLevel(logging.CRITICAL)  # it prints tracebacks for what becomes an error of ours
+
 CONNECT = 15.0  # seconds for all hops together, name lookup and login included
 SILENCE = 15.0  # seconds without an answer after which a connection counts as cut
 
@@ -36,16 +40,16 @@ SILENCE = 15.0  # seconds without an answer after which a connection counts as c
 class Connected:
     """Open fabric connections, jump hosts first, the node's own last."""
 
-    hops: tuple[Any, ...]
+    hops: "tuple[_Hop, ...]"
     identity: Identity
 
     @property
     def transport(self) -> Any:
-        return self.hops[-1].transport
+        return self.hops[-1].connection.transport
 
     def close(self) -> None:
         for hop in reversed(self.hops):
-            hop.client.close()
+            hop.close()
 
 
 class Route:
@@ -69,8 +73,10 @@ class Route:
             try:
                 key = [_open(hop, self._node) for hop in hops][-1]
                 identity = Identity(last.host, last.port, last.user, key)
-                connected = Connected(tuple(hop.connection for hop in hops), identity)
+                connected = Connected(tuple(hops), identity)
             except BaseException as error:  # a thread's root: the caller raises it
+                for hop in reversed(hops):
+                    hop.close()
                 result.put(error)
             else:
                 result.put(connected)
@@ -127,7 +133,6 @@ class _Hop:
 
     def __init__(self, target: Target, config: paramiko.SSHConfig, through: "_Hop | None", keys: "_StrictKeys") -> None:
         options: dict[str, Any] = dict(config.lookup(target.host))
-        gateway = through.connection if through else options.get("proxycommand") or False
         # lazy: else ~/.fabric.yml and /etc/fabric.yml would change what we do.
         settings = fabric.Config(lazy=True, ssh_config=config)
         self.connection: Any = fabric.Connection(
@@ -135,7 +140,7 @@ class _Hop:
             user=target.user,
             port=target.port,
             config=settings,
-            gateway=gateway,
+            gateway=through.connection if through else False,
             forward_agent=False,
             connect_timeout=CONNECT,
             connect_kwargs={
@@ -147,6 +152,7 @@ class _Hop:
             },
         )
         self.through = through
+        self.proxy = _Proxy(options["proxycommand"]) if options.get("proxycommand") and not through else None
         self.host, self.port, self.user = self.connection.host, int(self.connection.port), self.connection.user
         # ssh skips an IdentityFile that is not there, paramiko fails on it.
         files = [Path(name).expanduser() for name in self.connection.connect_kwargs.get("key_filename", [])]
@@ -159,12 +165,47 @@ class _Hop:
     def __str__(self) -> str:
         return known_hosts.host_name(self.host, self.port)
 
+    def open(self) -> None:
+        if self.proxy is not None:
+            self.connection.connect_kwargs["sock"] = self.proxy.start()
+        self.connection.open()
+
+    def close(self) -> None:
+        self.connection.client.close()
+        if self.proxy is not None:
+            self.proxy.close()
+
     @property
     def by_hand(self) -> str:
         """The same with ssh, to type."""
         jump = f"-J {self.through.user}@{self.through.host}:{self.through.port} " if self.through else ""
         port = f"-p {self.port} " if self.port != 22 else ""
         return f"ssh {jump}{port}{self.user}@{self.host}"
+
+
+class _Proxy:
+    """A ProxyCommand on one end of a socket pair, run by a shell as ssh does.
+
+    paramiko's own spins on a command that ended, and never sees that it did.
+    """
+
+    def __init__(self, command: str) -> None:
+        self._command = command
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> socket.socket:
+        ours, its = socket.socketpair()
+        with its:
+            command = ("sh", "-c", f"exec {self._command}")
+            self._process = subprocess.Popen(
+                command, stdin=its.fileno(), stdout=its.fileno(), stderr=subprocess.DEVNULL, start_new_session=True
+            )
+        return ours
+
+    def close(self) -> None:
+        if self._process is not None:
+            self._process.terminate()
+            self._process.wait()
 
 
 class _NoQuestions(paramiko.Transport):
@@ -191,7 +232,7 @@ class _StrictKeys(paramiko.MissingHostKeyPolicy):
         self._lines = known_hosts.load((*self._files, *system))
 
     def transport(self, sock: Any, **options: Any) -> paramiko.Transport:
-        if isinstance(sock, socket.socket):
+        if isinstance(sock, socket.socket) and sock.family != socket.AF_UNIX:
             # A cut link then ends a blocked send too, which no thread of ours can interrupt.
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(SILENCE * 1000))
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -257,7 +298,7 @@ def _plain(kind: str) -> str:
 def _open(hop: _Hop, node: str) -> str:
     """Open one hop and return the fingerprint of its key."""
     try:
-        hop.connection.open()
+        hop.open()
     except SparkctlError:
         raise
     except paramiko.AuthenticationException as error:
@@ -317,7 +358,7 @@ def _unreachable(hop: _Hop, node: str, error: Exception) -> NodeError:
             what, fix = f"no way to {hop}", f"`ip route get {hop.host}`"
         case EOFError():
             what, fix = f"{hop} closed the connection at once", f"`{hop.by_hand} -v true` shows more"
-        case _ if "banner" in text:
+        case _ if "banner" in text or "protocol version" in text:
             what, fix = f"{hop} does not answer as an SSH server", "is this the right port?"
         case _:
             what, fix = f"no SSH connection to {hop}", f"`{hop.by_hand} -v true` shows more"
