@@ -221,7 +221,7 @@ def test_every_line_has_its_time_and_a_carriage_return_ends_one(bench: Bench) ->
 
 
 def test_the_log_starts_a_new_file_and_keeps_two_old_ones(bench: Bench) -> None:
-    bench.start("--flood", "400", log_bytes=10_000, keep_logs=2)
+    bench.start("--flood", "4000", log_bytes=10_000, keep_logs=2)
     sizes = {path.name: path.stat().st_size for path in bench.folder.glob("log*")}
     assert sorted(sizes) == ["log", "log.1", "log.2"]
     # A piece of output that comes in one read stays together, so a file may exceed its limit by one such piece.
@@ -229,7 +229,7 @@ def test_the_log_starts_a_new_file_and_keeps_two_old_ones(bench: Bench) -> None:
     everything = bench.runtime.log(bench.rank(), bench.which)
     lines = [line.split(" ", 1)[1] for line in bench.node.run(everything.command).text.splitlines()]
     numbers = [int(line.split()[1]) for line in lines if line.startswith("line")]
-    assert numbers == list(range(numbers[0], 400))
+    assert numbers == list(range(numbers[0], 4000))
 
 
 def test_a_full_disk_costs_lines_but_neither_server_nor_record(bench: Bench, tmp_path: Path) -> None:
