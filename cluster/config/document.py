@@ -1,7 +1,6 @@
 """cluster.yaml or a recipe, from its tree to one layer; unknown keys and wrong shapes are named with their line."""
 
 import json
-from collections.abc import Iterator
 from typing import Any, get_origin
 
 from cluster.config.layers import (
@@ -19,7 +18,7 @@ from cluster.config.layers import (
     sections,
 )
 from cluster.config.sources import Listing, Mapping, Scalar, Tree, pairs_of
-from cluster.model.settings import node_key
+from cluster.model.settings import SECTIONS, node_key
 from cluster.model.table import Problem, Row, Secret
 from cluster.model.values import Raw, plain_kind
 
@@ -55,8 +54,12 @@ class Document:
             case name if name in sections():
                 self._section(name, key, value)
             case name:
-                known = ("summary", *sections()) if is_recipe else sections()
-                self._wrong(key, f"there is no section {name}", did_you_mean(name, (*known, *_keys_of_sections())))
+                self._wrong(key, f"there is no section {name}", self._meant(name))
+
+    def _meant(self, name: str) -> str:
+        inside = [section for section in SECTIONS if row_of(f"{section}.{name}")]
+        known = ("summary", *sections()) if self._rank is Rank.RECIPE else sections()
+        return f"put {name} below {inside[0]}" if inside else did_you_mean(name, known)
 
     def _section(self, section: str, key: Scalar, value: Tree) -> None:
         if _is_null(value):
@@ -137,10 +140,6 @@ class Document:
 
     def _wrong(self, at: Tree, what: str, fix: str = "") -> None:
         self._problems.append(Problem(f"{self._where}:{at.line}", what, fix))
-
-
-def _keys_of_sections() -> Iterator[str]:
-    yield from rows_by_key()
 
 
 def _is_null(value: Tree) -> bool:
