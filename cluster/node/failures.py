@@ -25,7 +25,10 @@ class NoSuchFile(StepFailed):
 
 
 _SUDO = re.compile(r"sudo: (a password is required|a terminal is required|no tty present|sorry, you must have a tty)")
-_NOT_FOUND = re.compile(r"(?:^|: )(?:\S*sh: )?(?:line )?(?:\d+: )?([\w.+/-]+): (?:command )?not found$", re.MULTILINE)
+# bash, dash, busybox, fish and zsh each say it in their own way; sudo says it with exit code 1.
+_NOT_FOUND = re.compile(
+    r"^(?:.*: )?([\w.+/-]+): (?:command )?not found$|command not found: (\S+)$|Unknown command: (\S+)$", re.MULTILINE
+)
 _SPACE = re.compile(r"no space left on device|disk quota exceeded", re.IGNORECASE)
 _PERMISSION = re.compile(r"permission denied|operation not permitted|a user is not in the sudoers", re.IGNORECASE)
 
@@ -43,12 +46,14 @@ def classify_failure(result: Result, command: Command, where: str) -> StepFailed
             fix=f"allow it on {where} without one: `sudo visudo -f /etc/sudoers.d/sparkctl`, "
             "line `YOURUSER ALL=(root) NOPASSWD: ALL` or only the commands that `sparkctl plan` shows",
         )
-    if result.exit == 127 and (missing := _NOT_FOUND.search(text)):
+    said = _NOT_FOUND.search(text) if result.exit == 127 or text.startswith("sudo: ") else None
+    if said:
+        missing = said[1] or said[2] or said[3]
         return ToolMissing(
-            f"{missing[1]} is not in any folder we look in",
+            f"{missing} is not in any folder we look in",
             where=where,
             evidence=(*evidence, f"looked in the PATH of the login shell and in {':'.join(EXTRA_DIRS)}"),
-            fix=f"install {missing[1]} on {where}, or link it into /usr/local/bin",
+            fix=f"install {missing} on {where}, or link it into /usr/local/bin",
         )
     if _SPACE.search(text):
         return NoSpace(
