@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from math import ceil
 from typing import Any
 
 from cluster.model.serve import Speculation
@@ -80,7 +81,7 @@ def text(value: Any) -> str:
         case bool():
             return "1" if value else "0"
         case float():
-            return f"{value:.10g}"
+            return str(ceil(value))  # durations; vLLM reads them as whole seconds
         case tuple():
             return ",".join(map(text, value))
         case _:

@@ -1,10 +1,10 @@
 """One flag list and one environment for all ranks, then the few differences between ranks."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from cluster.model.deployment import DeploymentId
-from cluster.model.settings import NodeSettings, Row, Settings, rows
+from cluster.model.flags import serve_flags, variables
+from cluster.model.settings import NodeSettings, Settings
 from cluster.runtime.base import LaunchSpec, RankSpec
 
 # What may differ between ranks; everything else is compared before a boot, for vLLM boots unequal ranks and answers
@@ -97,7 +97,7 @@ def common_argv(settings: Settings) -> tuple[str, ...]:
         listen_address(settings),
         "--port",
         str(serve.port),
-        *settings_flags(settings),
+        *serve_flags(settings),
         "--distributed-executor-backend",
         "mp",
         "--nnodes",
@@ -114,16 +114,10 @@ def common_argv(settings: Settings) -> tuple[str, ...]:
     )
 
 
-def settings_flags(settings: Settings) -> tuple[str, ...]:
-    """The flags of every setting that stands for one and has a value."""
-    return tuple(word for row, value in _values(settings) if row.meta.flag for word in _flag(row.meta.flag, value))
-
-
 def common_environment(settings: Settings) -> dict[str, str]:
     """The variables that all ranks share: ours, those of settings, then the user's own."""
     ours = ALWAYS | {"VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS": f"{settings.launch.execute_timeout:.0f}"}
-    named = {row.meta.variable: _text(value) for row, value in _values(settings) if row.meta.variable}
-    return ours | named | dict(settings.launch.environment)
+    return ours | dict(variables(settings))
 
 
 def rank_argv(common: tuple[str, ...], rank: int) -> tuple[str, ...]:
@@ -159,33 +153,3 @@ def common_part(rank: RankSpec) -> tuple[tuple[str, ...], tuple[tuple[str, str],
 
 def node_settings(settings: Settings, name: str) -> NodeSettings:
     return next(node for node in settings.nodes if node.name == name)
-
-
-def _values(settings: Settings) -> Iterator[tuple[Row, object]]:
-    for row in rows():
-        section, _, name = row.key.partition(".")
-        value = getattr(getattr(settings, section, None), name, None)
-        if value is not None and value != "":
-            yield row, value
-
-
-def _flag(flag: str, value: object) -> tuple[str, ...]:
-    match value:
-        case True:
-            return (flag,)
-        case False:
-            return ()
-        case tuple():
-            return (flag, *map(_text, value)) if value else ()
-        case _:
-            return (flag, _text(value))
-
-
-def _text(value: object) -> str:
-    match value:
-        case bool():
-            return "1" if value else "0"
-        case float():
-            return f"{value:g}"
-        case _:
-            return str(value)

@@ -66,5 +66,5 @@ def test_variables_come_from_settings_and_the_environment_map_wins():
         ("EXL3_TEMP_ROWS_FUSED", "0"),
         ("NCCL_DEBUG", "WARN"),
         ("NCCL_PROTO", "^LL128"),
-        ("VLLM_ENGINE_READY_TIMEOUT_S", "90.5"),
+        ("VLLM_ENGINE_READY_TIMEOUT_S", "91"),
     )
