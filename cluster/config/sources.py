@@ -12,6 +12,8 @@ from cluster.errors import SettingsError
 _PLAIN_TAGS = {"str", "int", "float", "bool", "null", "timestamp", "merge", "value"}
 _TAG = "tag:yaml.org,2002:"
 _MOST_BYTES = 2**20
+_MOST_NODES = 20_000
+_DEEPEST = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +77,8 @@ def parse_yaml(data: bytes, where: str) -> Mapping:
         root = yaml.compose(data.decode("utf-8-sig"), Loader=yaml.SafeLoader)
     except UnicodeDecodeError as error:
         raise SettingsError("is not UTF-8", where=where, fix="save the file as UTF-8") from error
+    except RecursionError as error:
+        raise SettingsError("is nested too deeply", where=where) from error
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = f"{where}:{mark.line + 1}" if mark else where
@@ -83,55 +87,67 @@ def parse_yaml(data: bytes, where: str) -> Mapping:
         raise SettingsError("is not YAML", where=where, evidence=(str(error).replace("\n", " "),)) from error
     if root is None:
         return Mapping((), 1)
-    tree = _tree(root, where, ())
+    tree = _Reader(where).tree(root)
     if not isinstance(tree, Mapping):
         raise SettingsError("is not a map of names to values", where=where)
     return tree
 
 
-def _tree(node: yaml.Node, where: str, above: tuple[yaml.Node, ...]) -> Tree:
-    line = node.start_mark.line + 1
-    if any(node is one for one in above):
-        raise SettingsError("an anchor contains itself", where=f"{where}:{line}")
-    tag = node.tag.removeprefix(_TAG)
-    match node:
-        case yaml.ScalarNode() if tag in _PLAIN_TAGS and node.tag.startswith(_TAG):
-            return Scalar(node.value, tag if tag in {"int", "float", "bool", "null"} else "str", line)
-        case yaml.SequenceNode() if tag == "seq":
-            return Listing(tuple(_tree(one, where, (*above, node)) for one in node.value), line)
-        case yaml.MappingNode() if tag == "map":
-            return _mapping(node, where, (*above, node))
-        case _:
-            raise SettingsError(f"the tag {node.tag.replace(_TAG, '!!')} is not allowed", where=f"{where}:{line}")
+class _Reader:
+    """From PyYAML's nodes to ours. Aliases are written out, so their number is bounded."""
 
+    def __init__(self, where: str) -> None:
+        self._where = where
+        self._left = _MOST_NODES
 
-def _mapping(node: yaml.MappingNode, where: str, above: tuple[yaml.Node, ...]) -> Mapping:
-    pairs: dict[str, tuple[Scalar, Tree]] = {}
-    merged: list[Mapping] = []
-    for key, value in node.value:
-        name = _tree(key, where, above)
-        line = key.start_mark.line + 1
-        if not isinstance(name, Scalar):
-            raise SettingsError("a key is a list or a map", where=f"{where}:{line}")
-        if key.tag == f"{_TAG}merge":
-            merged += _merged(_tree(value, where, above), f"{where}:{line}")
-            continue
-        before = pairs.get(name.text)
-        if before:
-            what = f"{name.text} stands on lines {before[0].line} and {line}"
-            raise SettingsError(what, where=f"{where}:{line}", fix="remove one of them")
-        pairs[name.text] = (name, _tree(value, where, above))
-    return Mapping(tuple(pairs.values()), node.start_mark.line + 1, tuple(merged))
+    def tree(self, node: yaml.Node, above: tuple[yaml.Node, ...] = ()) -> Tree:
+        line = node.start_mark.line + 1
+        self._left -= 1
+        if self._left < 0:
+            raise self._wrong("has more values, aliases written out, than any settings file", line)
+        if any(node is one for one in above):
+            raise self._wrong("an anchor contains itself", line)
+        if len(above) > _DEEPEST:
+            raise self._wrong("is nested too deeply", line)
+        tag = node.tag.removeprefix(_TAG)
+        match node:
+            case yaml.ScalarNode() if tag in _PLAIN_TAGS and node.tag.startswith(_TAG):
+                return Scalar(node.value, tag if tag in {"int", "float", "bool", "null"} else "str", line)
+            case yaml.SequenceNode() if tag == "seq":
+                return Listing(tuple(self.tree(one, (*above, node)) for one in node.value), line)
+            case yaml.MappingNode() if tag == "map":
+                return self._mapping(node, (*above, node))
+            case _:
+                raise self._wrong(f"the tag {node.tag.replace(_TAG, '!!')} is not allowed", line)
 
+    def _mapping(self, node: yaml.MappingNode, above: tuple[yaml.Node, ...]) -> Mapping:
+        pairs: dict[str, tuple[Scalar, Tree]] = {}
+        merged: list[Mapping] = []
+        for key, value in node.value:
+            name = self.tree(key, above)
+            line = key.start_mark.line + 1
+            if not isinstance(name, Scalar):
+                raise self._wrong("a key is a list or a map", line)
+            if key.tag == f"{_TAG}merge":
+                merged += self._merged(self.tree(value, above), line)
+                continue
+            before = pairs.get(name.text)
+            if before:
+                raise self._wrong(
+                    f"{name.text} stands on lines {before[0].line} and {line}", line, "remove one of them"
+                )
+            pairs[name.text] = (name, self.tree(value, above))
+        return Mapping(tuple(pairs.values()), node.start_mark.line + 1, tuple(merged))
 
-def _merged(tree: Tree, where: str) -> list[Mapping]:
-    match tree:
-        case Mapping():
-            return [tree]
-        case Listing() if all(isinstance(one, Mapping) for one in tree.items):
-            return [one for one in tree.items if isinstance(one, Mapping)]
-        case _:
-            raise SettingsError("`<<` wants a map, or a list of maps", where=where)
+    def _merged(self, tree: Tree, line: int) -> list[Mapping]:
+        maps = tree.items if isinstance(tree, Listing) else (tree,)
+        found = [one for one in maps if isinstance(one, Mapping)]
+        if len(found) < len(maps):
+            raise self._wrong("`<<` wants a map, or a list of maps", line)
+        return found
+
+    def _wrong(self, what: str, line: int, fix: str = "") -> SettingsError:
+        return SettingsError(what, where=f"{self._where}:{line}", fix=fix)
 
 
 def pairs_of(tree: Mapping) -> tuple[tuple[Scalar, Tree], ...]:

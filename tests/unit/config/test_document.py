@@ -163,6 +163,21 @@ def test_a_file_that_is_not_what_it_should_be_is_refused_with_its_line(text, sai
     assert str(caught.value) == said
 
 
+def test_aliases_that_would_grow_without_end_are_refused():
+    levels = "".join(f"l{n}: &l{n} [{', '.join([f'*l{n - 1}'] * 9)}]\n" for n in range(1, 9))
+    with pytest.raises(SettingsError, match="has more values, aliases written out, than any settings file"):
+        read(f"l0: &l0 [x, x]\n{levels}")
+
+
+def test_a_file_that_is_nested_too_deeply_is_refused():
+    with pytest.raises(SettingsError) as caught:
+        read("a: " + "[" * 5000)
+    assert str(caught.value) == "cluster.yaml: is nested too deeply"
+    with pytest.raises(SettingsError) as caught:
+        read("a: " + "[" * 60 + "]" * 60)
+    assert str(caught.value) == "cluster.yaml:1: is nested too deeply"
+
+
 def test_bytes_that_are_no_utf8_are_refused():
     with pytest.raises(SettingsError, match="is not UTF-8"):
         parse_yaml(b"a: \xff\n", "cluster.yaml")
