@@ -52,7 +52,7 @@ class Weights:
     auto_download: bool = setting(False, "Download what is missing", env="AUTO_DOWNLOAD", not_yet=_FETCH)
     repo: str = setting("", "Repository of the model", env="HF_MODEL_REPO", not_yet=_FETCH)
     engram_repo: str = setting("", "Repository of the Engram tables", env="HF_ENGRAM_REPO", not_yet=_FETCH)
-    hf_token: Secret | None = setting(None, "Token for downloads", env="HF_TOKEN", not_yet=_FETCH)
+    hf_token: Secret | None = setting(None, "Token for downloads", env="HF_TOKEN")
     hf_workers: int = setting(8, "Downloads at once", env="HF_MAX_WORKERS", low=1, high=64, not_yet=_FETCH)
     expected_shards: int | None = setting(
         None, "Shards a whole model has", env="EXPECTED_SHARDS", low=1, high=100000, not_yet=_FETCH
@@ -104,8 +104,8 @@ class Image:
     )
     ship_keep: bool = setting(False, "Keep the shipped file", env="IMAGE_SHIP_KEEP", not_yet=_IMAGE)
     platform: str = setting("", "Its platform, e.g. linux/arm64", env="IMAGE_PLATFORM", not_yet=_IMAGE)
-    ghcr_user: str = setting("", "User of the registry", env="GHCR_USER", not_yet=_IMAGE)
-    ghcr_token: Secret | None = setting(None, "Token of the registry", env="GHCR_TOKEN", not_yet=_IMAGE)
+    ghcr_user: str = setting("", "User of the registry", env="GHCR_USER")
+    ghcr_token: Secret | None = setting(None, "Token of the registry", env="GHCR_TOKEN")
 
 
 @dataclass(frozen=True, slots=True)

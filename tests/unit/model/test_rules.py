@@ -259,8 +259,9 @@ def test_a_setting_that_nothing_acts_on_yet_is_refused_and_not_ignored():
     )
 
 
-def test_defaults_and_what_is_set_to_its_default_are_supported():
+def test_defaults_and_tokens_that_nothing_needs_are_no_reason_to_refuse():
     assert unsupported(settings(weights__sync=Share.INPLACE), {"weights.sync": ".env:1"}) == ()
+    assert unsupported(settings(weights__hf_token=Secret("x"), image__ghcr_token=Secret("x")), {}) == ()
 
 
 def test_a_value_is_found_by_its_key():
