@@ -23,14 +23,15 @@ class Transaction:
 
     def run(self, stage: Stage) -> dict[str, list[Result]]:
         """All results by node, in the order of its steps."""
-        if stage.in_order:
-            results: dict[str, list[Result]] = {}
-            for step in stage.steps:
-                results.setdefault(step.node, []).append(self._step(stage, step, self._session.nodes[step.node]))
-            return results
-        return self._session.each(
-            lambda node: [self._step(stage, step, node) for step in stage.steps if step.node == node.name]
-        )
+        if not stage.in_order:
+            return self._session.each(
+                lambda node: [self._step(stage, step, node) for step in stage.steps if step.node == node.name]
+            )
+        results: dict[str, list[Result]] = {}
+        for step in stage.steps:
+            done = self._session.on(step.node, lambda node, step=step: self._step(stage, step, node))  # type: ignore[misc]
+            results.setdefault(step.node, []).append(done)
+        return results
 
     def _step(self, stage: Stage, step: Step, node: Node) -> Result:
         self._emit(StepStarted(stage.name, step.node, step.why))
@@ -51,7 +52,8 @@ class Transaction:
         while self._undo:
             name, why, command = self._undo.pop()
             try:
-                succeeded(self._session.nodes[name], f"undoing: {why}", self._session.nodes[name].run(command))
+                node = self._session.node(name)
+                succeeded(node, f"undoing: {why}", node.run(command))
             except SparkctlError as error:
                 failures.append(error)
                 self._emit(Told(Severity.WARNING, f"could not undo “{why}”: {error.what}", name))

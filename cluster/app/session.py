@@ -33,16 +33,14 @@ class Session:
         self._open_one = open_one
         self.nodes: dict[str, Node] = {}
         self.missing: dict[str, NodeError] = {}
+        self._closed: set[str] = set()
 
     @property
     def head(self) -> Node:
-        name = self.settings.head.name
-        if name in self.missing:
-            raise self.missing[name]
-        return self.nodes[name]
+        return self.node(self.settings.head.name)
 
     def open(self) -> Self:
-        outcomes = _side_by_side({one.name: one for one in self.settings.nodes}, self._open_one)
+        outcomes = _side_by_side({one.name: one for one in self.settings.nodes}, self._open_one, self.interrupt)
         for name, outcome in outcomes.items():
             match outcome:
                 case NodeError():
@@ -64,19 +62,41 @@ class Session:
         self.missing.pop(name, None)
         return node
 
+    def interrupt(self) -> None:
+        """End every running command, so that nobody waits for them; the next use of a node connects again."""
+        for node in self.nodes.values():
+            node.close()
+        self._closed.update(self.nodes)
+
+    def node(self, name: str) -> Node:
+        """The open node of that name, connected again if need be."""
+        if name in self.missing:
+            raise self.missing[name]
+        if name in self._closed:
+            self._closed.discard(name)
+            return self.reopen(name)
+        return self.nodes[name]
+
+    def on(self, name: str, act: Callable[[Node], T]) -> T:
+        """One call on one node, ended at once when the user interrupts."""
+        return self._all({name: self.node(name)}, act)[name]
+
     def need_all(self) -> Self:
         raise_all(tuple(self.missing.values()))
         return self
 
     def each(self, act: Callable[[Node], T]) -> dict[str, T]:
         """One call per node, side by side. Waits for all; then raises what went wrong, all of it."""
-        outcomes = _side_by_side(self.nodes, act)
+        return self._all({name: self.node(name) for name in self.nodes}, act)
+
+    def _all(self, nodes: Mapping[str, Node], act: Callable[[Node], T]) -> dict[str, T]:
+        outcomes = _side_by_side(nodes, act, self.interrupt)
         raise_all(tuple(one for one in outcomes.values() if isinstance(one, Exception)))
         return {name: one for name, one in outcomes.items() if not isinstance(one, Exception)}
 
     def attempt(self, act: Callable[[Node], T]) -> dict[str, T | NodeError]:
         """Like `each`, but a node that cannot be reached is an outcome and not the end."""
-        outcomes = _side_by_side(self.nodes, act)
+        outcomes = _side_by_side({name: self.node(name) for name in self.nodes}, act, self.interrupt)
         raise_all(
             tuple(one for one in outcomes.values() if isinstance(one, Exception) and not isinstance(one, NodeError))
         )
@@ -91,7 +111,8 @@ class Session:
         return {one.name: told[one.name] for one in self.settings.nodes if one.name in told}
 
     def close(self) -> None:
-        _side_by_side(self.nodes, lambda node: node.close())
+        for node in self.nodes.values():
+            node.close()
 
     def __enter__(self) -> Self:
         return self.open()
@@ -102,7 +123,9 @@ class Session:
         self.close()
 
 
-def _side_by_side(items: Mapping[str, Item], act: Callable[[Item], T]) -> dict[str, T | Exception]:
+def _side_by_side(
+    items: Mapping[str, Item], act: Callable[[Item], T], interrupt: Callable[[], None]
+) -> dict[str, T | Exception]:
     if not items:
         return {}
 
@@ -113,7 +136,11 @@ def _side_by_side(items: Mapping[str, Item], act: Callable[[Item], T]) -> dict[s
             return error
 
     with ThreadPoolExecutor(max_workers=len(items), thread_name_prefix="node") as pool:
-        return dict(zip(items, pool.map(caught, items.values()), strict=True))
+        try:
+            return dict(zip(items, pool.map(caught, items.values()), strict=True))
+        except KeyboardInterrupt:
+            interrupt()  # or leaving the pool would wait for every running command
+            raise
 
 
 def raise_all(errors: tuple[BaseException, ...]) -> None:

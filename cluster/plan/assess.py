@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import assert_never
 
+from cluster.model.deployment import State
 from cluster.plan.blame import first_cause, lead_of, reason_of
 from cluster.plan.boot import (
     Alive,
@@ -28,17 +29,6 @@ from cluster.plan.watch import look
 from cluster.probe.vllm_metrics import Counters
 
 _HTTP_OK = 200
-
-
-class State(Enum):
-    """What `status` reports; each has its exit code."""
-
-    ABSENT = "absent"
-    LOADING = "loading"
-    SERVING = "serving"
-    DEGRADED = "degraded"
-    HUNG = "hung"
-    CANNOT_TELL = "cannot tell"
 
 
 class Motion(Enum):

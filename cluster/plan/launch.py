@@ -110,6 +110,8 @@ def common_argv(settings: Settings) -> tuple[str, ...]:
         timeout,
         "--cpu-distributed-timeout-seconds",
         timeout,
+        "--disable-access-log-for-endpoints",
+        "/health,/metrics",  # asked every second while we watch
         *serve.extra_args,
     )
 

@@ -2,7 +2,8 @@
 
 import pytest
 
-from cluster.plan.assess import Assessment, Motion, RankStanding, State, assess, motion
+from cluster.model.deployment import State
+from cluster.plan.assess import Assessment, Motion, RankStanding, assess, motion
 from cluster.plan.boot import (
     Alive,
     Answered,

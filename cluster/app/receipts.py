@@ -1,0 +1,51 @@
+"""Receipts and the lock's text on the head, read in one round trip."""
+
+import json
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+
+from cluster.app.agents import agent
+from cluster.app.lock import describe, lock_path
+from cluster.app.observe import told
+from cluster.errors import Unreadable
+from cluster.model.deployment import deployment_root
+from cluster.model.receipt import Receipt, from_json, to_json
+from cluster.model.settings import Settings
+from cluster.node.base import Node
+from cluster.probe.base import Answer
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What the head has on file: the receipt of the last start, and whose the lock is (as text; it may be stale)."""
+
+    receipt: Receipt | None
+    lock: str
+    problem: str = ""
+
+
+def receipt_path(settings: Settings) -> PurePosixPath:
+    return deployment_root(settings.head.state_dir, settings.deployment) / "receipt.json"
+
+
+def read_kept(head: Node, settings: Settings) -> Kept:
+    """A receipt that cannot be read is a problem to tell, not a reason to stop looking."""
+    path = receipt_path(settings)
+    questions = [{"file": str(path)}, {"file": str(lock_path(settings))}]
+    receipt, lock = (Answer(**one) for one in json.loads(told(head, head.run(agent("ask", questions)))))
+    holder = describe(json.loads(lock.out)) if lock.exit == 0 and lock.out.strip().startswith("{") else ""
+    if receipt.exit != 0:
+        return Kept(None, holder)
+    try:
+        return Kept(from_json(receipt.out, f"{head.name}:{path}"), holder)
+    except Unreadable as error:
+        return Kept(None, holder, str(error))
+
+
+def write_receipt(head: Node, settings: Settings, receipt: Receipt) -> PurePosixPath:
+    """The current receipt, and the boot's own copy that stays beside its logs."""
+    data = to_json(receipt)
+    path = receipt_path(settings)
+    head.write(str(path.parent / "boots" / receipt.boot / "receipt.json"), data, 0o600)
+    head.write(str(path), data, 0o600)
+    return path

@@ -1,0 +1,31 @@
+"""The stages of a verb: said when they begin and end, timed for the receipt."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from cluster.errors import SparkctlError
+from cluster.model.events import Emit, StageEnded, StageStarted, StageTime
+
+
+class Stages:
+    """Times each stage, and says when it begins and ends."""
+
+    def __init__(self, emit: Emit, clock: Callable[[], float] = time.monotonic) -> None:
+        self._emit = emit
+        self._clock = clock
+        self.done: list[StageTime] = []
+
+    @contextmanager
+    def stage(self, name: str, nodes: tuple[str, ...] = ()) -> Iterator[None]:
+        began = self._clock()
+        self._emit(StageStarted(name, nodes))
+        try:
+            yield
+        except BaseException as error:
+            detail = error.what if isinstance(error, SparkctlError) else "interrupted"
+            self._emit(StageEnded(name, self._clock() - began, ok=False, detail=detail))
+            raise
+        seconds = self._clock() - began
+        self.done.append(StageTime(name, seconds))
+        self._emit(StageEnded(name, seconds, ok=True))

@@ -1,0 +1,191 @@
+"""`start`: check, prepare, launch, and wait until it serves; whatever fails leaves nothing half-done behind."""
+
+import secrets
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from cluster import __version__
+from cluster.app.check import Checked, check, compare_written
+from cluster.app.execute import Transaction
+from cluster.app.lock import held
+from cluster.app.ranks import RUNTIME, newest
+from cluster.app.ready import STAGE, Times, wait
+from cluster.app.receipts import read_kept, write_receipt
+from cluster.app.session import OpenNode, Session
+from cluster.app.stages import Stages
+from cluster.app.status import examine
+from cluster.errors import Interrupted, Refused, Unreachable
+from cluster.model.deployment import DeploymentId, State
+from cluster.model.events import Emit, Served, Severity, Told
+from cluster.model.receipt import RankReceipt, Receipt
+from cluster.model.settings import Settings
+from cluster.model.steps import Stage
+from cluster.plan.launch import Wiring, api_url, launch_spec
+from cluster.probe.ranks import parse_launch
+from cluster.runtime.base import LaunchSpec
+
+
+def start(settings: Settings, open_one: OpenNode, emit: Emit, forced: frozenset[str] = frozenset()) -> Served:
+    """Serving at the end, or an error that says why not. A second start has nothing to do."""
+    stages = Stages(emit)
+    with stages.stage("connect", tuple(node.name for node in settings.nodes)):
+        session = Session(settings, open_one).open()
+    try:
+        session.need_all()
+        with held(session.head, settings, "start", emit):
+            return begin(session, emit, stages, forced)
+    finally:
+        session.close()
+
+
+def begin(session: Session, emit: Emit, stages: Stages, forced: frozenset[str]) -> Served:
+    """Start on an open session whose lock is held: serve what is asked, or say that it is served already."""
+    running = _already(session, emit, stages)
+    if running is not None:
+        return running
+    with stages.stage("check"):
+        checked = check(session, emit, forced)
+    which = DeploymentId(session.settings.deployment, new_boot())
+    spec = launch_spec(session.settings, which, checked.wiring)
+    transaction = Transaction(session, emit)
+    try:
+        with stages.stage("prepare"):
+            transaction.run(Stage("prepare", RUNTIME.prepare(spec)))
+            compare_written(session, spec, checked, emit, forced)
+            receipt = new_receipt(session.settings, spec, checked, forced)
+            write_receipt(session.head, session.settings, receipt)
+        with stages.stage("launch"):
+            launched = transaction.run(Stage("launch", RUNTIME.launch(spec), in_order=True))
+            receipt = _with_identities(receipt, spec, {name: out[-1].text for name, out in launched.items()})
+            write_receipt(session.head, session.settings, receipt)
+    except BaseException:
+        transaction.undo()
+        raise
+    return _wait_and_serve(session, receipt, emit, stages, transaction)
+
+
+def _already(session: Session, emit: Emit, stages: Stages) -> Served | None:
+    """What to do about ranks that live already: nothing, go on waiting for them, or refuse with the reason."""
+    settings = session.settings
+    kept = read_kept(session.head, settings)
+    report, looks = examine(session, kept)
+    if report.state is State.ABSENT:
+        return None
+    receipt = kept.receipt if kept.receipt and kept.receipt.boot == newest(looks) else None
+    if receipt is None:
+        raise Refused(
+            "ranks of this deployment run, but the head has no receipt of their start",
+            where=settings.deployment,
+            evidence=report.reasons,
+            fix="sparkctl stop, then sparkctl start",
+        )
+    match report.state:
+        case State.SERVING | State.LOADING:
+            _same_as_asked(settings, receipt)
+        case _:
+            raise Refused(
+                f"this deployment is {report.state}; a start would not mend it",
+                where=settings.deployment,
+                evidence=report.reasons,
+                fix="sparkctl restart",
+            )
+    if report.state is State.SERVING:
+        return Served(settings.deployment, receipt.boot, receipt.url, receipt.model, (), "", already=True)
+    emit(Told(Severity.NOTE, f"boot {receipt.boot} is loading already; waiting for it"))
+    return _wait_and_serve(session, receipt, emit, stages, None)
+
+
+def _same_as_asked(settings: Settings, receipt: Receipt) -> None:
+    wiring = tuple(Wiring(node.address, node.interface) for node in settings.nodes)
+    wanted = launch_spec(settings, receipt.which, wiring)
+    asked, runs = tuple(rank.argv for rank in wanted.ranks), tuple(rank.argv for rank in receipt.ranks)
+    if asked != runs:
+        differing = sorted(set(asked[0]) ^ set(runs[0])) if runs else []
+        raise Refused(
+            "it runs already, with other settings than asked for now",
+            where=settings.deployment,
+            evidence=[f"differs in: {' '.join(differing)}" if differing else "the nodes differ"],
+            fix="sparkctl restart, to apply them",
+        )
+
+
+def _wait_and_serve(
+    session: Session, receipt: Receipt, emit: Emit, stages: Stages, transaction: Transaction | None
+) -> Served:
+    """Wait, then keep the receipt. A boot of ours that fails is removed; one that is only out of sight is left."""
+    try:
+        with stages.stage(STAGE, tuple(node.name for node in session.settings.nodes)):
+            times = wait(session, receipt.boot, emit)
+    except KeyboardInterrupt as error:
+        raise Interrupted(
+            "stopped waiting; the ranks go on loading",
+            where=session.settings.deployment,
+            fix="sparkctl start waits for them again, sparkctl stop ends them",
+        ) from error
+    except Unreachable:
+        raise
+    except BaseException:
+        if transaction is not None:
+            transaction.undo()
+        raise
+    return _served(session, receipt, stages, times)
+
+
+def _served(session: Session, receipt: Receipt, stages: Stages, times: Times) -> Served:
+    done = (*stages.done[:-1], replace(stages.done[-1], children=times.tree()))
+    receipt = replace(receipt, served=_now(), stages=done)
+    path = write_receipt(session.head, session.settings, receipt)
+    return Served(
+        receipt.deployment, receipt.boot, receipt.url, receipt.model, done, f"{session.settings.head.name}:{path}"
+    )
+
+
+def new_receipt(settings: Settings, spec: LaunchSpec, checked: Checked, forced: frozenset[str]) -> Receipt:
+    ranks = []
+    for rank, node in zip(spec.ranks, settings.nodes, strict=True):
+        seen = checked.identities[node.name]
+        ranks.append(
+            RankReceipt(
+                rank=rank.rank,
+                node=node.name,
+                control=node.control,
+                state_dir=node.state_dir,
+                argv=rank.argv,
+                variables=tuple(name for name, _ in rank.environment) + tuple(name for name, _ in rank.secrets),
+                hostname=seen.hostname,
+                machine_id=seen.machine_id,
+                packages=tuple(one for one in seen.packages if one[0] in ("vllm", "torch", "transformers")),
+                model_digest=seen.model.digest if seen.model else "",
+                model_how=seen.model.how if seen.model else "",
+                memory_before=checked.facts[node.name].memory.available,
+            )
+        )
+    return Receipt(
+        deployment=settings.deployment,
+        boot=spec.which.boot,
+        recipe=settings.recipe,
+        created=_now(),
+        url=api_url(settings),
+        model=settings.serve.served_model_name or settings.serve.model,
+        ranks=tuple(ranks),
+        forced=tuple(sorted(forced)),
+        sparkctl=__version__,
+    )
+
+
+def _with_identities(receipt: Receipt, spec: LaunchSpec, told: dict[str, str]) -> Receipt:
+    launched = {rank.rank: parse_launch(told[rank.node]) for rank in spec.ranks}
+    ranks = tuple(
+        replace(one, identity=(str(launched[one.rank].pid), launched[one.rank].started, launched[one.rank].unit))
+        for one in receipt.ranks
+    )
+    return replace(receipt, ranks=ranks)
+
+
+def new_boot() -> str:
+    """Sorts by time; the tail keeps two boots of one second apart."""
+    return datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ") + "-" + secrets.token_hex(2)
+
+
+def _now() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

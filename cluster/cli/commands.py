@@ -1,0 +1,184 @@
+"""The verbs: options and help here, the work in `app`, imported when a verb runs so that --help stays quick."""
+
+from typing import Any
+
+import click
+
+from cluster.cli.invoke import Call, run
+from cluster.cli.options import Options, shared
+from cluster.errors import Exit
+from cluster.model.rules import Need
+
+
+@click.command()
+@click.option("--force", multiple=True, metavar="ID", help="Start although this check refuses; kept in the receipt.")
+@click.option("--dry-run", is_flag=True, help="Print every step and take none (the same as `sparkctl plan`).")
+@shared
+def start(options: Options, force: tuple[str, ...], dry_run: bool) -> None:
+    """Start every rank and wait until the model answers.
+
+    Checks first and changes nothing when one refuses. A second start has nothing to do. While it waits, Ctrl-C leaves
+    the ranks loading: start again waits for them, stop ends them. What fails is removed, and its logs are kept.
+    """
+    if dry_run:
+        _plan(options)
+
+    def act(call: Call) -> None:
+        from cluster.app.start import start as begin
+
+        call.emit(begin(call.settings, call.open_one, call.emit, frozenset(force)))
+
+    run(options, act, starts=True)
+
+
+@click.command()
+@shared
+def stop(options: Options) -> None:
+    """End every rank on every node, and see that it is gone.
+
+    Asks first, kills after STOP_GRACE, then looks again and waits for the memory to come back. A node that cannot be
+    reached is an error: nothing is called stopped that was not seen to be.
+    """
+
+    def act(call: Call) -> None:
+        from cluster.app.stop import stop as end
+
+        call.emit(end(call.settings, call.open_one, call.emit))
+
+    run(options, act, need=Need.NODES)
+
+
+@click.command()
+@click.option("--force", multiple=True, metavar="ID", help="Start although this check refuses; kept in the receipt.")
+@shared
+def restart(options: Options, force: tuple[str, ...]) -> None:
+    """Stop and start under one lock, after everything that can be checked was checked."""
+
+    def act(call: Call) -> None:
+        from cluster.app.restart import restart as again
+
+        call.emit(again(call.settings, call.open_one, call.emit, frozenset(force)))
+
+    run(options, act, starts=True)
+
+
+@click.command()
+@click.option("--watch", is_flag=True, help="Look again and again, until interrupted.")
+@click.option("--every", type=click.FloatRange(min=0.5), default=5.0, show_default=True, help="Seconds between looks.")
+@shared
+def status(options: Options, watch: bool, every: float) -> None:
+    """Say how the deployment is: absent, loading, serving, degraded, hung, or cannot tell.
+
+    Serving means that every rank lives and a token was made just now; /health alone proves nothing. Exit code: 0
+    serving, 8 loading or degraded, 9 absent, 10 hung, 3 cannot tell.
+    """
+
+    def act(call: Call) -> int:
+        from cluster.app.status import EXITS, follow
+        from cluster.app.status import status as look
+
+        if watch:
+            for report in follow(call.settings, call.open_one, every):
+                call.emit(report)
+        report = look(call.settings, call.open_one)
+        call.emit(report)
+        return EXITS[report.state]
+
+    run(options, act, need=Need.NODES, watch=watch)
+
+
+@click.command()
+@click.option("--rank", "ranks", type=int, multiple=True, help="Only this rank; may be repeated.")
+@click.option(
+    "--lines", "-n", type=click.IntRange(min=0), default=200, show_default=True, help="Last lines of each rank."
+)
+@click.option("--since", metavar="TIME", help="From this time on: UTC like 2026-11-30T17:30, or an age like 10min.")
+@click.option("--follow", "-f", is_flag=True, help="Go on with new lines, until interrupted.")
+@click.option("--grep", metavar="REGEX", help="Only lines that match.")
+@shared
+def logs(
+    options: Options, ranks: tuple[int, ...], lines: int, since: str | None, follow: bool, grep: str | None
+) -> None:
+    """Show the logs of all ranks, interleaved by time. The ranks are not touched."""
+
+    def act(call: Call) -> int:
+        from cluster.app.logs import Wanted
+        from cluster.app.logs import logs as show
+        from cluster.cli.since import moment
+
+        wanted = Wanted(ranks, lines, moment(since) if since else None, follow, grep)
+        return show(call.settings, call.open_one, call.emit, wanted)
+
+    run(options, act, need=Need.NODES)
+
+
+@click.command()
+@shared
+def smoke(options: Options) -> None:
+    """Ask the model 17*19 over its API, from its head, and check the answer."""
+
+    def act(call: Call) -> int:
+        from cluster.app.smoke import smoke as ask
+
+        report = ask(call.settings, call.open_one)
+        call.emit(report)
+        return Exit.DONE if report.ok else Exit.STEP_FAILED
+
+    run(options, act)
+
+
+@click.command()
+@shared
+def plan(options: Options) -> None:
+    """Print every step that start would take, with its exact command. Contacts nobody."""
+    _plan(options)
+
+
+def _plan(options: Options) -> None:
+    def act(call: Call) -> None:
+        from cluster.app.plan import plan as draw
+        from cluster.report.plan import plan_report
+
+        steps, notes = draw(call.settings)
+        call.emit(plan_report(call.settings.deployment, steps, notes))
+
+    run(options, act, starts=True)
+
+
+@click.command()
+@click.option("--origin", is_flag=True, help="Show where each value comes from.")
+@click.option("--all", "everything", is_flag=True, help="Also the settings nobody has set.")
+@shared
+def config(options: Options, origin: bool, everything: bool) -> None:
+    """Show the settings as they would be used. Secrets are masked."""
+    from cluster.cli.config import show
+
+    show(options, origin=origin, everything=everything)
+
+
+@click.command()
+@click.argument("workers", nargs=-1, metavar="[USER@]HOST[:PORT]...")
+@click.option("--output", "-o", type=click.Path(dir_okay=False), help="File to write instead of ./.env.")
+@click.option("--yes", is_flag=True, help="Write without asking.")
+@shared
+def init(options: Options, workers: tuple[str, ...], output: str | None, yes: bool) -> None:
+    """Write a first .env from what can be seen on this node and on the WORKERS named.
+
+    Shows the file and asks before it writes; never replaces one without asking.
+    """
+    from cluster.cli.init import write_first
+
+    write_first(options, workers, output, yes=yes)
+
+
+@click.command()
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def completion(shell: str) -> None:
+    """Print the completion script of a shell: eval "$(sparkctl completion bash)"."""
+    from click.shell_completion import get_completion_class
+
+    found: Any = get_completion_class(shell)
+    click.echo(found(cli=None, ctx_args={}, prog_name="sparkctl", complete_var="_SPARKCTL_COMPLETE").source())
+
+
+VERBS = (init, config, plan, start, status, logs, smoke, restart, stop, completion)
