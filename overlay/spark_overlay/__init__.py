@@ -1,0 +1,1 @@
+"""What runs inside the server's process. Importing it does nothing: a plugin that fails to import is skipped."""
