@@ -39,6 +39,7 @@ GRACE = {"limit": 2.0, "stop": 0.5, "gone": 5.0}  # seconds from TERM to KILL
 UNKILLABLE = 1.0  # seconds after KILL; a process in uninterruptible sleep never goes
 DRAIN = 0.2  # seconds for children that keep the output open after their parent ended
 CHUNK = 65536
+PIPE_SIZE = 1024 * 1024  # the most that Linux lets a pipe hold, for those who may not ask for more
 BACKLOG = 4 * 1024 * 1024  # unsent output beyond which the program has to wait
 
 
@@ -146,8 +147,19 @@ class Call:
             self.kill_at = time.monotonic() + GRACE[reason]
             signal_session(self.child.pid, signal.SIGTERM)
 
+    def drain(self) -> None:
+        """What the program wrote before it ended is all in the pipes now, and ours even when the caller is slow."""
+        for pipe in list(self.pipes):
+            os.set_blocking(pipe, False)
+            for _ in range(PIPE_SIZE // CHUNK):  # a child that writes for ever must not hold us here
+                if pipe in self.pipes:
+                    self.relay(pipe)
+
     def relay(self, pipe: int) -> None:
-        data = os.read(pipe, CHUNK)
+        try:
+            data = os.read(pipe, CHUNK)
+        except BlockingIOError:
+            return
         if not data:
             del self.pipes[pipe]
         elif not self.gone and not self.done:
@@ -183,8 +195,9 @@ class Call:
             self.lose()
         if self.limit is not None and now - self.started > self.limit and self.ended_at is None:
             self.begin_end("limit")
-        if self.child.poll() is not None and self.ended_at is None:
+        if self.ended_at is None and self.child.poll() is not None:
             self.ended_at = now
+            self.drain()
         if self.kill_at is not None and now >= self.kill_at:
             if self.killed:
                 self.finish(alive=any_left(self.child.pid))

@@ -1,23 +1,35 @@
 """`plan`: every step that `start` would take, contacting nobody."""
 
+from dataclasses import replace
+
 from cluster.app.ranks import RUNTIME
 from cluster.model.deployment import DeploymentId
+from cluster.model.events import PlannedStage, PlannedStep, PlanReport
 from cluster.model.settings import NodeSettings, Settings
 from cluster.model.steps import Plan, Stage
 from cluster.plan.launch import Wiring, launch_spec
+from cluster.plan.shown import plan_report
+from cluster.runtime.base import RankSpec
 
 BOOT = "BOOT"  # stands for the boot's name, which is made when it begins
 
 
-def plan(settings: Settings) -> tuple[Plan, tuple[str, ...]]:
-    """The plan, and what is only known once the nodes are asked."""
+def plan(settings: Settings) -> PlanReport:
+    """Every step, what each rank will run, and what is only known once the nodes are asked."""
     wiring = tuple(_wiring(node) for node in settings.nodes)
     spec = launch_spec(settings, DeploymentId(settings.deployment, BOOT), wiring)
     stages = (
         Stage("prepare", RUNTIME.prepare(spec)),
         Stage("launch", RUNTIME.launch(spec), in_order=True),
     )
-    return Plan(stages), tuple(_notes(settings))
+    report = plan_report(settings.deployment, Plan(stages), tuple(_notes(settings)))
+    ranks = PlannedStage("ranks", tuple(_rank(rank) for rank in spec.ranks))
+    return replace(report, stages=(*report.stages, ranks))
+
+
+def _rank(rank: RankSpec) -> PlannedStep:
+    secrets = tuple((name, f"<from {path}>") for name, path in rank.secrets)
+    return PlannedStep(rank.node, f"rank {rank.rank} runs", rank.argv, (*rank.environment, *secrets))
 
 
 def _wiring(node: NodeSettings) -> Wiring:

@@ -12,7 +12,7 @@ from cluster.model.deployment import State
 from cluster.model.events import NodeStatus, RankStatus, StatusReport
 from cluster.model.settings import Settings
 from cluster.plan.assess import Assessment, assess
-from cluster.plan.boot import HeadSight, Observation, RankSight, Unknown
+from cluster.plan.boot import Gone, HeadSight, Observation, RankSight, Unknown
 from cluster.plan.launch import api_url
 from cluster.probe.ranks import HeadSeen, NodeLook, RankLife, RankLook
 
@@ -65,18 +65,18 @@ def examine(session: Session, kept: Kept) -> tuple[StatusReport, tuple[NodeLook,
     asked = looks.get(settings.head.name)
     head = asked.head if isinstance(asked, NodeLook) else None
     seen_head = head_sight(head)
-    observation = Observation(now, tuple(one for one in sights if one is not None), seen_head)
+    observation = Observation(now, sights, seen_head)
     before = head.counters if head is not None and head.later is not None else None
     judged = assess(members(settings), observation, limits(settings), before, APART if before else 0.0)
     return _report(settings, kept, looks, boot, judged, head, seen_head), seen
 
 
-def _sight(settings: Settings, name: str, one: NodeLook | NodeError, boot: str, now: float) -> RankSight | None:
+def _sight(settings: Settings, name: str, one: NodeLook | NodeError, boot: str, now: float) -> RankSight:
     rank = next(rank for rank, node in enumerate(settings.nodes) if node.name == name)
     if isinstance(one, NodeError):
         return RankSight(rank, Unknown(one.what))
     mine = _mine(one, boot, rank)
-    return sight(mine, one, now) if mine is not None else None
+    return sight(mine, one, now) if mine is not None else RankSight(rank, Gone())
 
 
 def _mine(seen: NodeLook, boot: str, rank: int) -> RankLook | None:

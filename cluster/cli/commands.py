@@ -137,10 +137,8 @@ def plan(options: Options) -> None:
 def _plan(options: Options) -> None:
     def act(call: Call) -> None:
         from cluster.app.plan import plan as draw
-        from cluster.report.plan import plan_report
 
-        steps, notes = draw(call.settings)
-        call.emit(plan_report(call.settings.deployment, steps, notes))
+        call.emit(draw(call.settings))
 
     run(options, act, starts=True)
 

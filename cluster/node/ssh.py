@@ -18,12 +18,15 @@ from cluster.model.steps import Command
 from cluster.node import call
 from cluster.node.base import Identity, Result
 from cluster.node.control import Target
-from cluster.node.ssh_connect import SILENCE, Connected, Route
+from cluster.node.ssh_connect import Connected, Route
 from cluster.node.wire import BOOT
 
 logger = logging.getLogger(__name__)
 
 PROBE = 5.0
+# Seconds in which sshd must answer a probe. Longer than it takes to notice a cut, because a node that loads 100 GiB of
+# weights may be that slow, and giving up on it ends what we run there. Behind a jump host it is all that shows a cut.
+SILENCE = 30.0
 # The system's own Python first: shims and environments in the PATH of a login shell are slow and change under us.
 # One word between single quotes is the same to sh, bash, zsh, fish and csh.
 WRAPPER = f"exec sh -c 'p=/usr/bin/python3; test -x $p || p=python3; exec $p -IS -c \"{BOOT}\" sparkctl'"

@@ -4,7 +4,7 @@ from pathlib import PurePosixPath
 
 from cluster.model.events import PlannedStage, PlannedStep, PlanReport
 from cluster.model.steps import Command, Plan, Run, Stage, Write
-from cluster.report.plan import plan_report
+from cluster.plan.shown import plan_report
 
 
 def test_steps_keep_their_commands_and_lose_their_contents():
