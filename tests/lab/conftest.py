@@ -35,6 +35,15 @@ def lab(lab_ground: None, lent: tuple[Path, ...]) -> Iterator[Lab]:
         yield nodes
 
 
+@pytest.fixture
+def systemd_lab(lab_ground: None, lent: tuple[Path, ...]) -> Iterator[Lab]:
+    """The same two nodes, each with a real systemd as process 1."""
+    if reason := missing(systemd=True):
+        pytest.skip(f"not run: {reason}")
+    with Lab.up(lent=lent, systemd=True) as nodes:
+        yield nodes
+
+
 @pytest.fixture(scope="session")
 def vllm_venv() -> Path:
     """The environment with the real vLLM; the nodes see it at the same path."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import time
@@ -17,6 +18,10 @@ if TYPE_CHECKING:
 FABRIC, CONTROL = "eth9", "lan0"
 SSH_CONFIG = PurePosixPath("/root/.ssh/config")
 SMALL_DISK = PurePosixPath("/root/.local/state")
+# Moves itself into the control groups before "--", then becomes the command after it.
+JOINING = 'while [ "$1" != -- ]; do echo $$ > "$1/cgroup.procs"; shift; done; shift; exec "$@"'
+JOIN = ("sh", "-c", JOINING, "join")
+OF_THE_SYSTEM = re.compile(r"sshd|dbus-daemon|/lib/systemd/")
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
@@ -76,6 +81,7 @@ class Node:
     folder: Path
     holder: subprocess.Popen[str] = field(repr=False)
     init: int
+    groups: tuple[Path, ...] = ()
     interface: str = FABRIC
     small_disk: PurePosixPath = SMALL_DISK
     ssh_config: PurePosixPath = SSH_CONFIG
@@ -117,8 +123,11 @@ class Node:
         stdout: int | IO[Any] | None = None,
         stderr: int | IO[Any] | None = None,
     ) -> Running:
+        for group in self.groups:
+            # systemd removes an empty group that it does not know.
+            group.mkdir(exist_ok=True)
         entry = subprocess.Popen(
-            entering(self.init, argv, env=env, cwd=cwd),
+            entering(self.init, argv, env=env, cwd=cwd, groups=self.groups),
             stdin=stdin,
             stdout=stdout,
             stderr=stderr,
@@ -133,9 +142,9 @@ class Node:
         return Path(f"/proc/{self.init}/root") / str(inside).lstrip("/")
 
     def processes(self, containing: str = "") -> tuple[InNode, ...]:
-        """What runs here, without process 1 and sshd, whose titles contain the text."""
+        """What runs here beyond the system itself (process 1, sshd, systemd's own), whose titles contain the text."""
         found = (process for process in self.all_processes() if containing in process.title)
-        return tuple(process for process in found if process.pid != 1 and "sshd" not in process.argv[0])
+        return tuple(process for process in found if process.pid != 1 and not OF_THE_SYSTEM.search(process.argv[0]))
 
     def all_processes(self) -> tuple[InNode, ...]:
         own = Path(f"/proc/{self.init}/ns/pid").stat().st_ino
@@ -152,12 +161,20 @@ class Node:
         close_pipes(self.holder)
 
 
-def entering(init: int, argv: Sequence[str], *, env: Mapping[str, str] | None = None, cwd: str = "/root") -> list[str]:
+def entering(
+    init: int,
+    argv: Sequence[str],
+    *,
+    env: Mapping[str, str] | None = None,
+    cwd: str = "/root",
+    groups: Sequence[Path] = (),
+) -> list[str]:
     """The host command that runs argv in a node, with a login's environment and nothing of the host's."""
     environment = {"PATH": PATH, "HOME": "/root", "USER": "root", "LOGNAME": "root", "LANG": "C.UTF-8", **(env or {})}
     words = [f"{name}={value}" for name, value in environment.items()]
-    spaces = ("--mount", "--uts", "--ipc", "--net", "--pid")
-    return ["nsenter", f"--target={init}", *spaces, "--", "env", "-i", f"--chdir={cwd}", *words, *argv]
+    spaces = ("--mount", "--uts", "--ipc", "--net", "--pid", "--cgroup")
+    enter = ["nsenter", f"--target={init}", *spaces, "--", "env", "-i", f"--chdir={cwd}", *words, *argv]
+    return [*JOIN, *map(str, groups), "--", *enter] if groups else enter
 
 
 def until(holds: Callable[[], bool], what: str, seconds: float = 10) -> None:

@@ -24,19 +24,28 @@ def main() -> None:
     _run("hostname", node["name"])
     mount_root(folder, root)
     mount_system(root)
+    mount_devices(root / "dev")
+    mount_cgroups(root / "sys/fs/cgroup", own=bool(node["systemd"]))
     mount_own(folder, root, node)
     pivot(root)
     write_identity(node)
     sys.stdin.readline()
-    if node["sshd"]:
+    if node["sshd"] and not node["systemd"]:
         start_sshd()
     print("ready", flush=True)
     log = os.open("/var/log/node-init.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    for stream in (1, 2):
+    for stream in (0, 1, 2):
         os.dup2(log, stream)
+    if node["systemd"]:
+        become_systemd(node["systemd"], str(folder))
     # An ignored signal would be inherited by everything started here; a handler is not.
     signal.signal(signal.SIGINT, lambda *_: None)
     bury()
+
+
+def become_systemd(program: str, folder: str) -> None:
+    environment = {"container": "lab", "PATH": os.defpath, "LAB_NODE": folder}
+    os.execve(program, (program, "--unit=lab.target"), environment)
 
 
 def mount_root(folder: Path, root: Path) -> None:
@@ -58,13 +67,44 @@ def mount_root(folder: Path, root: Path) -> None:
 
 def mount_system(root: Path) -> None:
     _run("mount", "-t", "proc", "proc", f"{root}/proc")
-    _run("mount", "-t", "sysfs", "sysfs", f"{root}/sys")
-    if Path("/sys/fs/cgroup").is_dir():
-        _run("mount", "--rbind", "/sys/fs/cgroup", f"{root}/sys/fs/cgroup")
-    _run("mount", "--bind", "/dev", f"{root}/dev")
-    _run("mount", "-t", "devpts", "-o", "newinstance,ptmxmode=0666,mode=620", "devpts", f"{root}/dev/pts")
-    _run("mount", "-t", "tmpfs", "-o", "mode=1777,size=1g", "shm", f"{root}/dev/shm")
+    # Kernel settings outside the network belong to the host.
+    for place in (root / "proc/sys", root / "proc/sysrq-trigger"):
+        if place.exists():
+            _run("mount", "--bind", str(place), str(place))
+            _run("mount", "-o", "remount,bind,ro", str(place))
+    _run("mount", "-t", "sysfs", "-o", "ro", "sysfs", f"{root}/sys")
     _run("mount", "-t", "tmpfs", "-o", "mode=755", "run", f"{root}/run")
+
+
+def mount_devices(dev: Path) -> None:
+    """A /dev of its own: the host's is one and the same file system everywhere."""
+    _run("mount", "-t", "tmpfs", "-o", "mode=755", "dev", str(dev))
+    for name in ("null", "zero", "full", "random", "urandom", "tty"):
+        (dev / name).touch()
+        _run("mount", "--bind", f"/dev/{name}", f"{dev}/{name}")
+    for name in ("pts", "shm"):
+        (dev / name).mkdir()
+    _run("mount", "-t", "devpts", "-o", "newinstance,ptmxmode=0666,mode=620", "devpts", f"{dev}/pts")
+    _run("mount", "-t", "tmpfs", "-o", "mode=1777,size=1g", "shm", f"{dev}/shm")
+    links = {"ptmx": "pts/ptmx", "fd": "/proc/self/fd", "stdin": "fd/0", "stdout": "fd/1", "stderr": "fd/2"}
+    for name, target in links.items():
+        (dev / name).symlink_to(target)
+
+
+def mount_cgroups(place: Path, *, own: bool) -> None:
+    """The host's control groups, or with systemd those of the node's own branch, which it takes for the whole."""
+    if not own:
+        if place.is_dir():
+            _run("mount", "--rbind", "/sys/fs/cgroup", str(place))
+        return
+    if Path("/sys/fs/cgroup/cgroup.controllers").exists():
+        _run("mount", "-t", "cgroup2", "cgroup2", str(place))
+        return
+    _run("mount", "-t", "tmpfs", "-o", "mode=755", "cgroup", str(place))
+    for name in ("systemd", "unified"):
+        (place / name).mkdir()
+    _run("mount", "-t", "cgroup", "-o", "none,name=systemd,xattr", "cgroup", str(place / "systemd"))
+    _run("mount", "-t", "cgroup2", "cgroup2", str(place / "unified"))
 
 
 def mount_own(folder: Path, root: Path, node: dict[str, Any]) -> None:

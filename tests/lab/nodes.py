@@ -16,26 +16,26 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import json
 import os
 import shutil
 import signal
 import subprocess
-import sys
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
-from tests.lab.node import CONTROL, FABRIC, PATH, Node, Running, child_of, until
-from tests.lab.specification import NUMBERS, make_keys, specification, to_lend
+from tests.lab import cgroups
+from tests.lab.node import FABRIC, PATH, Node, Running, until
+from tests.lab.specification import NUMBERS, SYSTEMD, make_keys, specification, to_lend
+from tests.lab.start import connect, finish, inits_of, start_node
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
 LABS = Path("/var/tmp")  # a disk, where /tmp may be memory
 
 
-def missing() -> str | None:
+def missing(*, systemd: bool = False) -> str | None:
     """Why no lab can stand here, or None."""
     if os.geteuid() != 0:
         return "the lab needs root (namespaces, mounts)"
@@ -43,9 +43,12 @@ def missing() -> str | None:
     absent = [tool for tool in tools if shutil.which(tool, path=PATH) is None]
     if absent:
         return f"the lab needs {', '.join(absent)} (Debian: iproute2 util-linux openssh-server hostname iputils-ping)"
+    if systemd and not SYSTEMD.exists():
+        return "the lab with systemd needs systemd (Debian: systemd)"
     probe = "ip link add br0 type bridge && ip link add one type veth peer name two"
     tried = subprocess.run(
-        ("unshare", "--mount", "--uts", "--ipc", "--net", "--pid", "--fork", "sh", "-c", probe), capture_output=True
+        ("unshare", "--mount", "--uts", "--ipc", "--net", "--pid", "--cgroup", "--fork", "sh", "-c", probe),
+        capture_output=True,
     )
     if tried.returncode:
         return f"the lab needs namespaces, bridges and veth: {tried.stderr.decode(errors='replace').strip()}"
@@ -67,10 +70,12 @@ class Lab:
         *,
         lent: Sequence[Path] = (),
         small_disk_size: str = "64m",
+        systemd: bool = False,
         outlive: bool = False,
     ) -> Lab:
         """Both nodes and the laptop, reachable. `lent` folders of the host are seen, read-only, at their own paths.
 
+        With `systemd`, process 1 of every node becomes a real systemd; without, nodes have none.
         A lab ends with the thread that made it, however that ends; with `outlive` it stays until `sweep(folder)`.
         """
         folder = folder or LABS / f"sparkctl-lab-{os.getpid()}-{next(_numbers)}"
@@ -80,12 +85,12 @@ class Lab:
         try:
             keys = make_keys(folder)
             for name, number in NUMBERS.items():
-                spec = specification(name, keys, to_lend(lent), small_disk_size)
-                started.append(_start_node(folder / name, number, spec, outlive=outlive))
+                spec = specification(name, keys, to_lend(lent), small_disk_size, systemd=systemd)
+                started.append(start_node(folder / name, number, spec, outlive=outlive))
             a, b, laptop = started
-            _connect(a, b, laptop)
+            connect(a, b, laptop)
             for node in started:
-                _finish(node)
+                finish(node, systemd=systemd)
         except BaseException:
             sweep(folder)
             raise
@@ -136,7 +141,7 @@ class Lab:
             node.down()
         for running in self._held:
             running.end()
-        shutil.rmtree(self.folder)
+        _remove(self.folder)
 
     def __enter__(self) -> Self:
         return self
@@ -160,7 +165,8 @@ def sweep(folder: Path) -> None:
         with contextlib.suppress(ProcessLookupError):
             os.kill(init.pid, signal.SIGKILL)
     until(lambda: not any(True for _ in inits_of(folder)), f"the nodes of {folder} end")
-    shutil.rmtree(folder, ignore_errors=True)
+    if folder.exists():
+        _remove(folder)
 
 
 def sweep_stale() -> tuple[Path, ...]:
@@ -172,6 +178,13 @@ def sweep_stale() -> tuple[Path, ...]:
 
 
 _numbers = itertools.count(1)
+
+
+def _remove(folder: Path) -> None:
+    for listing in folder.glob("*/cgroups"):
+        for branch in map(Path, listing.read_text().splitlines()):
+            cgroups.remove(branch)
+    shutil.rmtree(folder)
 
 
 def _is_owned(folder: Path) -> bool:
@@ -186,93 +199,9 @@ def _birth(pid: int) -> str:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
 
 
-@dataclass(frozen=True, slots=True)
-class Init:
-    """Process 1 of a node, found by its command line."""
-
-    pid: int
-    name: str
-
-
-def inits_of(folder: Path) -> Iterator[Init]:
-    program = str(Path(__file__).with_name("node_init.py")).encode()
-    for process in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):
-            words = (process / "cmdline").read_bytes().split(b"\0")
-            if words[-3:-2] != [program] or words[0].endswith((b"setpriv", b"unshare")):
-                continue
-            own = Path(os.fsdecode(words[-2]))
-            if own.parent == folder:
-                yield Init(int(process.name), own.name)
-
-
-def _start_node(folder: Path, number: int, spec: dict[str, Any], *, outlive: bool) -> Node:
-    (folder / "root").mkdir(parents=True)
-    program = Path(__file__).with_name("node_init.py")
-    guard = () if outlive else ("setpriv", "--pdeathsig", "KILL")
-    spaces = ("--mount", "--uts", "--ipc", "--net", "--pid", "--fork", "--kill-child", "--propagation", "private")
-    with (folder / "init.err").open("w") as errors:
-        holder = subprocess.Popen(
-            (*guard, "unshare", *spaces, sys.executable, "-S", "-E", str(program), str(folder)),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=errors,
-            text=True,
-            start_new_session=True,
-        )
-    init = child_of(holder)
-    node = Node(spec["name"], f"10.77.1.{number}", f"10.77.0.{number}", folder, holder, init)
-    _tell(node, json.dumps(spec))
-    return node
-
-
-def _connect(a: Node, b: Node, laptop: Node) -> None:
-    """Wires are made with both ends already in their nodes, so the host never has them."""
-    end = laptop.init
-    for node in (a, b):
-        letter = node.name[-1]
-        _ip(
-            "link", "add", FABRIC, "netns", str(node.init), "type", "veth", "peer", f"cable-{letter}", "netns", str(end)
-        )
-        _ip("link", "add", CONTROL, "netns", str(node.init), "type", "veth", "peer", f"lan-{letter}", "netns", str(end))
-    wires = [f"link set {wire}-{x} master {switch}\nlink set {wire}-{x} up" for wire, switch in SWITCHES for x in "ab"]
-    switches = [f"link add {switch} type bridge\nlink set {switch} up" for _, switch in SWITCHES]
-    own = f"addr add {laptop.control_address}/24 dev {CONTROL}"
-    _ip_batch(laptop, ["link set lo up", *switches, *wires, own])
-    for node in (a, b):
-        up = [f"addr add {address}/24 dev {device}\nlink set {device} up" for device, address in node.interfaces()]
-        _ip_batch(node, ["link set lo up", *up])
-
-
-SWITCHES = (("cable", "cable"), ("lan", CONTROL))
-
-
-def _ip(*arguments: str) -> None:
-    subprocess.run(("ip", *arguments), check=True, capture_output=True, text=True)
-
-
-def _ip_batch(node: Node, lines: Sequence[str]) -> None:
-    argv = ("nsenter", f"--net=/proc/{node.init}/ns/net", "ip", "-batch", "-")
-    subprocess.run(argv, input="\n".join(lines) + "\n", check=True, capture_output=True, text=True)
-
-
 def _carrier(node: Node) -> str:
     return node.path(f"/sys/class/net/{FABRIC}/carrier").read_text().strip()
 
 
 def _reaches(node: Node, address: str) -> bool:
     return node.run(("ping", "-c", "1", "-W", "1", address)).returncode == 0
-
-
-def _finish(node: Node) -> None:
-    _tell(node, "go")
-    assert node.holder.stdout is not None
-    if node.holder.stdout.readline() != "ready\n":
-        raise RuntimeError(f"{node.name} did not come up: {(node.folder / 'init.err').read_text().strip()}")
-
-
-def _tell(node: Node, line: str) -> None:
-    assert node.holder.stdin is not None
-    with contextlib.suppress(BrokenPipeError):
-        node.holder.stdin.write(line + "\n")
-        node.holder.stdin.flush()

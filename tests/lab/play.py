@@ -8,12 +8,14 @@ import sys
 from pathlib import Path
 
 from tests.lab.node import entering
-from tests.lab.nodes import LABS, Lab, inits_of, missing, sweep
+from tests.lab.nodes import LABS, Lab, missing, sweep
 from tests.lab.specification import REPOSITORY
+from tests.lab.start import inits_of
 
 FOLDER = LABS / "sparkctl-lab-to-play"
 NODES = {"a": "spark-a", "b": "spark-b", "laptop": "laptop"}
-USAGE = """usage: scripts/lab up [FOLDER...]        two nodes and a laptop; FOLDERs (a model, say) are lent to them
+USAGE = """usage: scripts/lab up [--systemd] [FOLDER...]
+                                           two nodes and a laptop; FOLDERs (a model, say) are lent to them
        scripts/lab shell a|b|laptop [COMMAND...]
        scripts/lab cut|mend                pull the fabric cable, plug it in again
        scripts/lab down"""
@@ -21,8 +23,10 @@ USAGE = """usage: scripts/lab up [FOLDER...]        two nodes and a laptop; FOLD
 
 def main(words: list[str]) -> int:
     match words:
+        case ["up", "--systemd", *folders]:
+            return up([Path(folder).resolve() for folder in folders], systemd=True)
         case ["up", *folders]:
-            return up([Path(folder).resolve() for folder in folders])
+            return up([Path(folder).resolve() for folder in folders], systemd=False)
         case ["shell", ("a" | "b" | "laptop") as node, *command]:
             return enter(NODES[node], command or ["bash", "-i"])
         case ["cut" | "mend" as verb]:
@@ -35,13 +39,13 @@ def main(words: list[str]) -> int:
             return 2
 
 
-def up(folders: list[Path]) -> int:
-    if reason := missing():
+def up(folders: list[Path], *, systemd: bool) -> int:
+    if reason := missing(systemd=systemd):
         return refuse(reason)
     if inits():
         return refuse("the lab is up already; scripts/lab down ends it")
     sweep(FOLDER)
-    lab = Lab.up(FOLDER, lent=folders, outlive=True)
+    lab = Lab.up(FOLDER, lent=folders, systemd=systemd, outlive=True)
     for node in (lab.a, lab.b, lab.laptop):
         addresses = f"control {node.control_address}"
         addresses += f", fabric {node.fabric_address} on {node.interface}" if node in lab.nodes else ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 NUMBERS = {"spark-a": 1, "spark-b": 2, "laptop": 9}
+SYSTEMD = Path("/usr/lib/systemd/systemd")
 # Where a node must not see what the host has: keys, settings and caches of whoever runs the tests.
 PRIVATE = ("/tmp", "/root/.ssh", "/root/.config", "/root/.cache")
 SSHD_CONFIG = """
@@ -37,6 +39,33 @@ Host spark-a spark-b 10.77.*
     UserKnownHostsFile ~/.ssh/known_hosts
     ConnectTimeout 10
 """
+LAB_TARGET = """
+[Unit]
+Requires=basic.target lab-sshd.service
+After=basic.target lab-sshd.service
+"""
+ONE_SHOT = """
+[Service]
+Type=oneshot
+RemainAfterExit=yes
+ExecStart=true
+"""
+LAB_SSHD = """
+[Service]
+Type=notify
+RuntimeDirectory=sshd
+ExecStart=/usr/sbin/sshd -D -f /etc/ssh/lab_sshd_config
+KillMode=process
+"""
+# What would reach for the host's kernel, clock, devices or lent folders; an empty unit file is a masked one.
+MASKED = (
+    "systemd-sysctl.service", "systemd-modules-load.service", "systemd-remount-fs.service", "systemd-udevd.service",
+    "systemd-udev-trigger.service", "systemd-timesyncd.service", "systemd-random-seed.service", "dev-mqueue.mount",
+    "systemd-tmpfiles-setup.service", "systemd-tmpfiles-setup-dev.service", "systemd-tmpfiles-clean.timer",
+    "dev-hugepages.mount", "sys-kernel-debug.mount", "sys-kernel-tracing.mount", "sys-fs-fuse-connections.mount",
+    "sys-kernel-config.mount", "systemd-binfmt.service", "proc-sys-fs-binfmt_misc.automount", "timers.target",
+    "systemd-update-utmp.service", "systemd-machine-id-commit.service",
+)  # fmt: skip
 
 
 def make_keys(folder: Path) -> dict[str, tuple[str, str]]:
@@ -51,7 +80,7 @@ def make_keys(folder: Path) -> dict[str, tuple[str, str]]:
 
 
 def specification(
-    name: str, keys: dict[str, tuple[str, str]], lent: Sequence[str], small_disk_size: str
+    name: str, keys: dict[str, tuple[str, str]], lent: Sequence[str], small_disk_size: str, *, systemd: bool
 ) -> dict[str, Any]:
     control = {other: f"10.77.1.{number}" for other, number in NUMBERS.items()}
     fabric = {other: f"10.77.0.{number}" for other, number in NUMBERS.items()}
@@ -73,8 +102,11 @@ def specification(
         files["/root/.ssh/authorized_keys"] = (0o600, keys["person"][1])
         files["/etc/ssh/lab_host_key"] = (0o600, keys[name][0])
         files["/etc/ssh/lab_sshd_config"] = (0o644, SSHD_CONFIG.format(fabric=fabric[name], control=control[name]))
+    if systemd:
+        files |= _systemd_files(with_sshd=name in sparks)
     return {
         "name": name,
+        "systemd": str(SYSTEMD) if systemd else "",
         "files": files,
         "private": PRIVATE,
         "lent": lent,
@@ -82,6 +114,15 @@ def specification(
         "small_disk_size": small_disk_size,
         "sshd": name in sparks,
     }
+
+
+def _systemd_files(*, with_sshd: bool) -> dict[str, tuple[int, str]]:
+    units = dict.fromkeys(MASKED, "") | {
+        "lab.target": LAB_TARGET,
+        "lab-sshd.service": LAB_SSHD if with_sshd else ONE_SHOT,
+    }
+    files = {f"/etc/systemd/system/{unit}": (0o644, text) for unit, text in units.items()}
+    return files | {"/etc/fstab": (0o644, ""), "/etc/machine-id": (0o444, f"{uuid.uuid4().hex}\n")}
 
 
 def to_lend(lent: Sequence[Path]) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import signal
 import subprocess
 import sys
@@ -10,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from tests.lab.node import Running, until
-from tests.lab.nodes import LABS, Lab, sweep_stale
+from tests.lab.nodes import LABS, Lab, missing, sweep_stale
 from tests.lab.specification import REPOSITORY
+from tests.lab.start import inits_of
 
 pytestmark = pytest.mark.lab
 
@@ -128,6 +130,39 @@ def test_orphans_are_buried(lab: Lab) -> None:
     until(lambda: lab.a.processes() == (), "no orphan and no zombie on a")
 
 
+def test_a_node_can_run_systemd_and_end_a_whole_unit(systemd_lab: Lab) -> None:
+    node = systemd_lab.b
+    program = "echo hello; setsid sleep 600 & exec sleep 601"
+    start = (
+        "systemd-run",
+        "--quiet",
+        "--collect",
+        "--unit=rank1",
+        "--property=KillMode=control-group",
+        "sh",
+        "-c",
+        program,
+    )
+    assert systemd_lab.a.run(("ssh", "spark-b", shlex.join(start))).returncode == 0
+    assert node.run(("systemctl", "is-system-running"), check=True).stdout == "running\n"
+    until(lambda: [process.title for process in node.processes()] == ["sleep 601", "sleep 600"], "both sleep on b")
+    assert systemd_lab.a.processes() == ()
+    node.run(("systemctl", "stop", "rank1"), check=True)
+    assert node.processes() == ()
+    assert "hello" in node.run(("journalctl", "--no-pager", "--unit=rank1"), check=True).stdout
+
+
+def test_down_leaves_no_control_group_of_systemd(lab_ground: None) -> None:
+    if reason := missing(systemd=True):
+        pytest.skip(f"not run: {reason}")
+    with Lab.up(systemd=True) as lab:
+        lab.a.run(("systemd-run", "--quiet", "--unit=rank0", "sleep", "600"), check=True)
+        groups = [Path(line) for file in lab.folder.glob("*/cgroups") for line in file.read_text().splitlines()]
+        assert groups
+        assert all(group.is_dir() for group in groups)
+    assert not [group for group in groups if group.exists()]
+
+
 def test_down_leaves_no_process_mount_interface_or_file(lab_ground: None) -> None:
     before = (interfaces(), mounts())
     lab = Lab.up()
@@ -150,7 +185,7 @@ def test_a_killed_run_leaves_no_process_and_its_folder_is_swept(lab_ground: None
         folder = Path(owner.stdout.readline().strip())
         owner.kill()
     assert folder.parent == LABS
-    until(lambda: not named_on_a_command_line(str(folder)), "the nodes end with their owner")
+    until(lambda: not tuple(inits_of(folder)), "the nodes end with their owner")
     assert folder in sweep_stale()
     assert not folder.exists()
 
@@ -171,13 +206,3 @@ def pid_namespaces() -> set[Path]:
         except OSError:
             continue
     return found
-
-
-def named_on_a_command_line(text: str) -> bool:
-    lines = []
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            lines.append((process / "cmdline").read_text())
-        except OSError:
-            continue
-    return any(text in line for line in lines)
