@@ -79,15 +79,18 @@ def runs_requests(metrics: Optional[str]) -> bool:
 
 
 def look_at_head(http: Json, limit: float) -> Json:
-    """Busy: do the counters move? Idle: does it answer? Health alone would say yes beside a hung rank."""
+    """Busy: do the counters move? Idle, or nothing moves: does it answer? Health alone says yes beside a hung rank."""
     seen = ask_health(http)
     if seen["health"] != 200:
         return seen
     if runs_requests(seen["metrics"]):
         time.sleep(1.5)
         seen["later"] = ask_counters(http)
-    else:
-        seen["completion"] = ask_completion(http, limit)
+        if seen["later"] != seen["metrics"]:
+            return seen
+    seen["completion"] = ask_completion(http, limit)
+    if seen["later"] is not None:
+        seen["later"] = ask_counters(http)
     return seen
 
 

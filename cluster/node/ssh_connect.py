@@ -3,6 +3,7 @@
 Shares the door to fabric and paramiko with `ssh.py`. Their errors while connecting become ours here.
 """
 
+import contextlib
 import logging
 import os
 import socket
@@ -205,6 +206,9 @@ class _Proxy:
     def close(self) -> None:
         if self._process is not None:
             self._process.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(1.0)
+            self._process.kill()
             self._process.wait()
 
 

@@ -82,7 +82,7 @@ def assess(
 
 def motion(before: Counters, after: Counters, *, gpu_busy: bool = False) -> Motion:
     """Compare two samples. Whether STILL is a hang depends on how far apart they were, which the caller knows."""
-    if (after.prompt, after.generation) != (before.prompt, before.generation):
+    if after.moved_since(before):
         return Motion.MOVING
     if not after.running or not before.running:
         return Motion.IDLE

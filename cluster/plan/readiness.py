@@ -127,7 +127,7 @@ def _ask_head(state: Boot, seen: Observation) -> Boot:
     counters = seen.head.counters
     if counters is not None:
         before = state.counters
-        made = before is not None and (counters.prompt, counters.generation) != (before.prompt, before.generation)
+        made = before is not None and counters.moved_since(before)
         moved_at = seen.now if made or before is None or not counters.running else state.moved_at
         state = replace(state, counters=counters, moved_at=moved_at, tokens_at=seen.now if made else state.tokens_at)
         if made and counters.running and before is not None and counters.generation > before.generation:

@@ -130,6 +130,7 @@ def test_two_samples_close_together_prove_no_hang():
         (FROZEN, True, Motion.BUSY),
         (Counters(10, 918273, 0, 0), False, Motion.IDLE),
         (Counters(11, 918273, 2, 0), False, Motion.MOVING),
+        (Counters(10, 918273, 2, 0, steps=1), False, Motion.MOVING),  # a long prefill in chunks
     ],
 )
 def test_two_samples_say_whether_tokens_move(after, gpu_busy, said):
