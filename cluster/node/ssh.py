@@ -106,9 +106,7 @@ class SshNode:
     def _heard(self, result: Result) -> Result:
         if result.noise and not self._noise:
             self._noise = result.noise
-            logger.warning(
-                "the login shell of %s prints into the output of commands: %r", self._name, result.noise[:200]
-            )
+            logger.info("the login shell of %s prints into the output of commands: %r", self._name, result.noise[:200])
         return result
 
 

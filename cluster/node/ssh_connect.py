@@ -18,8 +18,6 @@ import fabric
 import paramiko
 
 from cluster.errors import (
-    HostKeyChanged,
-    HostKeyUnknown,
     LoginRefused,
     NodeError,
     SettingsError,
@@ -29,12 +27,12 @@ from cluster.errors import (
 from cluster.node import known_hosts
 from cluster.node.base import Identity
 from cluster.node.control import Target, parse_control
-from cluster.node.ssh_config import known_hosts_files, ssh_config_text
+from cluster.node.ssh_config import ssh_config_text
+from cluster.node.ssh_keys import StrictKeys
 
 logging.getLogger("paramiko").setLevel(logging.CRITICAL)  # it prints tracebacks for what becomes an error of ours
 
 CONNECT = 15.0  # seconds for all hops together, name lookup and login included
-CUT = 12.0  # seconds without a sign from the other side's kernel: with the probes every 5 s, a cut shows within 17
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,13 +124,13 @@ class Route:
         return [*before, self._hop(target, config, before[-1] if before else None)]
 
     def _hop(self, target: Target, config: paramiko.SSHConfig, through: "_Hop | None") -> "_Hop":
-        return _Hop(target, config, through, _StrictKeys(self._node, self._accept_new, self.accepted))
+        return _Hop(target, config, through, StrictKeys(self._node, self._accept_new, self.accepted))
 
 
 class _Hop:
     """One connection of the chain, not open yet."""
 
-    def __init__(self, target: Target, config: paramiko.SSHConfig, through: "_Hop | None", keys: "_StrictKeys") -> None:
+    def __init__(self, target: Target, config: paramiko.SSHConfig, through: "_Hop | None", keys: StrictKeys) -> None:
         options: dict[str, Any] = dict(config.lookup(target.host))
         # lazy: else ~/.fabric.yml and /etc/fabric.yml would change what we do.
         settings = fabric.Config(lazy=True, ssh_config=config)
@@ -159,7 +157,7 @@ class _Hop:
         files = [Path(name).expanduser() for name in self.connection.connect_kwargs.get("key_filename", [])]
         self.key_files = [str(file) for file in files if file.is_file()]
         self.connection.connect_kwargs["key_filename"] = self.key_files
-        keys.expect(self, options)
+        keys.expect(self.host, self.port, options, f"{through.by_hand} " if through else "")
         self.connection.client.set_missing_host_key_policy(keys)
         self.keys = keys
 
@@ -210,93 +208,6 @@ class _Proxy:
                 self._process.wait(1.0)
             self._process.kill()
             self._process.wait()
-
-
-class _NoQuestions(paramiko.Transport):
-    """A second factor would be asked for on our terminal; nobody may sit there."""
-
-    def auth_interactive_dumb(self, username: str, handler: Any = None, submethods: str = "") -> list[str]:
-        raise paramiko.AuthenticationException(f"the server wants a second factor for {username}")
-
-
-class _StrictKeys(paramiko.MissingHostKeyPolicy):
-    """Decides on every host key: paramiko's own list stays empty, so that it always asks here."""
-
-    def __init__(self, node: str, accept_new: bool, accepted: list[str]) -> None:
-        self._node = node
-        self._accept_new = accept_new
-        self._accepted = accepted
-        self.fingerprint = ""
-
-    def expect(self, hop: _Hop, options: dict[str, str]) -> None:
-        self._hop = hop
-        self._host = options.get("hostkeyalias", hop.host)
-        self._port = 22 if "hostkeyalias" in options else hop.port
-        self._files, system = known_hosts_files(options)
-        self._lines = known_hosts.load((*self._files, *system))
-
-    def transport(self, sock: Any, **options: Any) -> paramiko.Transport:
-        if isinstance(sock, socket.socket) and sock.family != socket.AF_UNIX:
-            # A cut link then ends a blocked send too, which no thread of ours can interrupt.
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(CUT * 1000))
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        transport = _NoQuestions(sock, **options)
-        wanted = known_hosts.kinds_for(self._lines, known_hosts.host_name(self._host, self._port))
-        security = transport.get_security_options()
-        first = [kind for kind in security.key_types if _plain(kind) in wanted]
-        security.key_types = (*first, *(kind for kind in security.key_types if kind not in first))
-        return transport
-
-    def missing_host_key(self, client: paramiko.SSHClient, hostname: str, key: paramiko.PKey) -> None:
-        kind, text = key.get_name(), key.get_base64()
-        self.fingerprint = known_hosts.fingerprint(text)
-        match known_hosts.judge(self._lines, self._host, self._port, kind, text):
-            case known_hosts.Known():
-                return
-            case known_hosts.Changed(lines):
-                raise self._changed(kind, lines)
-            case known_hosts.Revoked(line):
-                raise HostKeyChanged(
-                    f"the host key of {self._hop} is marked as revoked",
-                    where=self._node,
-                    evidence=(f"{line.file}:{line.line}", f"{kind} {self.fingerprint}"),
-                    fix="whoever shows this key may not be the node: give the node a new host key",
-                )
-            case known_hosts.Unknown() if self._accept_new and self._files:
-                name = known_hosts.host_name(self._host, self._port)
-                known_hosts.remember(self._files[0], name, kind, text)
-                self._accepted.append(f"added the host key of {name} to {self._files[0]}: {kind} {self.fingerprint}")
-            case known_hosts.Unknown():
-                raise self._unknown(kind)
-
-    def _unknown(self, kind: str) -> HostKeyUnknown:
-        through = f"{self._hop.through.by_hand} " if self._hop.through else ""
-        port = f"-p {self._hop.port} " if self._hop.port != 22 else ""
-        file = self._files[0] if self._files else "~/.ssh/known_hosts"
-        return HostKeyUnknown(
-            f"the host key of {self._hop} is not known",
-            where=self._node,
-            evidence=(f"{kind} {self.fingerprint}",),
-            fix="compare it with `ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub` on the node; if it is the same, "
-            f"`{through}ssh-keyscan {port}{self._hop.host} >> {file}`, or add --accept-new-host-key",
-        )
-
-    def _changed(self, kind: str, lines: tuple[known_hosts.KnownKey, ...]) -> HostKeyChanged:
-        name = known_hosts.host_name(self._host, self._port)
-        on_record = [f"{line.file}:{line.line} has {line.kind} {known_hosts.fingerprint(line.key)}" for line in lines]
-        files = dict.fromkeys(line.file for line in lines)
-        return HostKeyChanged(
-            f"the host key of {self._hop} is not the one on record",
-            where=self._node,
-            evidence=(*on_record, f"the host shows {kind} {self.fingerprint}"),
-            fix="a reinstalled node or somebody in between: only if you know that it was reinstalled, "
-            + " and ".join(f"`ssh-keygen -R '{name}' -f {file}`" for file in files),
-        )
-
-
-def _plain(kind: str) -> str:
-    """RSA keys are on record as ssh-rsa and asked for by their signature's name."""
-    return "ssh-rsa" if kind.startswith("rsa-sha2-") else kind
 
 
 def _open(hop: _Hop, node: str) -> str:

@@ -30,7 +30,7 @@ from cluster.errors import (
 )
 from cluster.model.steps import Command
 from cluster.model.units import Seconds
-from cluster.node import call, ssh, ssh_connect
+from cluster.node import call, ssh, ssh_connect, ssh_keys
 from cluster.node.base import Identity, Node, Result
 from cluster.node.failures import NoSuchFile
 from cluster.node.local import LocalNode
@@ -370,6 +370,20 @@ class TestStream:
         began = time.monotonic()
         machine.stream(sh("echo now; sleep 1.5; echo later"), lambda _: times.append(time.monotonic() - began))
         assert times[1] - times[0] > 1.0
+
+    @pytest.mark.parametrize("size", range(4_280_000, 4_640_000, 40_000))
+    def test_slow_reader_gets_the_last_line_of_a_program_that_has_ended(self, size: int) -> None:
+        script = f"import os\nfor _ in range({size // 50}): os.write(1, b'x' * 49 + bytes([10]))"
+        count = 0
+
+        def on_line(_: str) -> None:
+            nonlocal count
+            count += 1
+            if count == 1:
+                time.sleep(0.7)
+
+        LocalNode("here").stream(Command((PYTHON, "-ISc", script)), on_line)
+        assert count == size // 50
 
     def test_character_cut_in_two_is_whole_in_its_line(self, machine: Node) -> None:
         lines: list[str] = []
@@ -869,4 +883,4 @@ def a_service(greeting: bytes) -> Iterator[int]:
 
 
 def test_limits_are_those_the_documentation_names() -> None:
-    assert (call.CHANNELS, call.PATIENCE, ssh_connect.CONNECT, ssh_connect.SILENCE) == (8, 60.0, 15.0, 15.0)
+    assert (call.CHANNELS, call.PATIENCE, ssh_connect.CONNECT, ssh_keys.CUT, ssh.SILENCE) == (8, 60, 15, 12, 30)
