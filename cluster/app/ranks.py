@@ -27,7 +27,7 @@ from cluster.plan.boot import (
     Silence,
     TimedOut,
 )
-from cluster.plan.launch import ask_address
+from cluster.plan.launch import ask_address, key_file
 from cluster.probe.ranks import CompletionSeen, HeadSeen, HttpAnswer, NodeLook, RankLife, RankLook, parse_look
 from cluster.runtime.native import RAS, HeadQuestion, NativeRuntime, Where
 
@@ -48,7 +48,7 @@ def head_question(settings: Settings) -> HeadQuestion:
         host=ask_address(settings),
         port=settings.serve.port,
         model=settings.serve.served_model_name or settings.serve.model,
-        key_file=settings.serve.api_key_file or None,
+        key_file=key_file(settings) or None,
     )
 
 

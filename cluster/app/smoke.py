@@ -8,7 +8,7 @@ from cluster.app.observe import told
 from cluster.app.session import OpenNode, Session
 from cluster.model.events import SmokeCheck, SmokeReport
 from cluster.model.settings import Settings
-from cluster.plan.launch import api_url
+from cluster.plan.launch import api_url, key_file
 
 QUESTION = "What is 17*19? Reply with the integer only."
 ANSWER = "323"
@@ -22,7 +22,7 @@ def smoke(settings: Settings, open_one: OpenNode) -> SmokeReport:
         "prompt": QUESTION,
         "max_tokens": 32,
         "limit": settings.watch.completion_timeout,
-        "key_file": settings.serve.api_key_file,
+        "key_file": key_file(settings),
         "extra": {"chat_template_kwargs": {"enable_thinking": False}},
     }
     with Session(settings, open_one) as session:

@@ -3,6 +3,7 @@
 import secrets
 from dataclasses import replace
 from datetime import UTC, datetime
+from pathlib import PurePosixPath
 
 from cluster import __version__
 from cluster.app.check import Checked, check, compare_written
@@ -19,8 +20,8 @@ from cluster.model.deployment import DeploymentId, State
 from cluster.model.events import Emit, Served, Severity, Told
 from cluster.model.receipt import RankReceipt, Receipt
 from cluster.model.settings import Settings
-from cluster.model.steps import Stage
-from cluster.plan.launch import Wiring, api_url, launch_spec
+from cluster.model.steps import Stage, Write
+from cluster.plan.launch import Wiring, api_url, key_file, launch_spec
 from cluster.probe.ranks import parse_launch
 from cluster.runtime.base import LaunchSpec
 
@@ -50,7 +51,7 @@ def begin(session: Session, emit: Emit, stages: Stages, forced: frozenset[str]) 
     transaction = Transaction(session, emit)
     try:
         with stages.stage("prepare"):
-            transaction.run(Stage("prepare", RUNTIME.prepare(spec)))
+            transaction.run(Stage("prepare", (*_key_step(session.settings), *RUNTIME.prepare(spec))))
             compare_written(session, spec, checked, emit, forced)
             receipt = new_receipt(session.settings, spec, checked, forced)
             write_receipt(session.head, session.settings, receipt)
@@ -62,6 +63,15 @@ def begin(session: Session, emit: Emit, stages: Stages, forced: frozenset[str]) 
         transaction.undo()
         raise
     return _wait_and_serve(session, receipt, emit, stages, transaction)
+
+
+def _key_step(settings: Settings) -> tuple[Write, ...]:
+    """A key that stands in the settings goes into a file of the head that only its owner reads."""
+    key = settings.serve.api_key
+    if key is None or settings.serve.api_key_file:
+        return ()
+    path = PurePosixPath(key_file(settings))
+    return (Write(settings.head.name, "put the API key there", path, key.reveal().encode(), 0o600),)
 
 
 def _already(session: Session, emit: Emit, stages: Stages) -> Served | None:

@@ -170,6 +170,9 @@ def _listening(settings: Settings, origins: Origins) -> Iterator[Problem]:
     if serve.port == serve.master_port:
         what = f"PORT and MASTER_PORT are both {serve.port}"
         yield Problem(_at("serve.master_port", origins), what, "give each its own port")
+    if serve.api_key is not None and serve.api_key_file:
+        what = "VLLM_API_KEY and API_KEY_FILE are both set"
+        yield Problem(_at("serve.api_key", origins), what, "keep one of them")
     if serve.host not in ("fabric", "loopback", ""):
         try:
             IPv4Address(serve.host)

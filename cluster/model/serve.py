@@ -26,7 +26,7 @@ class Serve:
     master_port: int = setting(29521, "Port of the ranks' rendezvous", env="MASTER_PORT", low=1, high=65535)
     api_key_file: str = setting("", "File on the head (mode 0600) with the API key", env="API_KEY_FILE", is_path=True)
     api_key: Secret | None = setting(
-        None, "The API key itself, in a `.env` of mode 0600", env="VLLM_API_KEY", not_yet="handing a key to the head"
+        None, "The API key itself, in a `.env` of mode 0600; put into a file on the head", env="VLLM_API_KEY"
     )
     tensor_parallel: int = setting(2, "Tensor-parallel size", env="TP", flag="--tensor-parallel-size", low=1, high=1024)
     pipeline_parallel: int = setting(

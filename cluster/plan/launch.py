@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from cluster.model.deployment import DeploymentId
+from cluster.model.deployment import DeploymentId, deployment_root
 from cluster.model.flags import serve_flags, variables
 from cluster.model.settings import NodeSettings, Settings
 from cluster.runtime.base import LaunchSpec, RankSpec
@@ -60,6 +60,13 @@ def ask_address(settings: Settings) -> str:
     return "127.0.0.1" if address == "0.0.0.0" else address  # compared, not bound
 
 
+def key_file(settings: Settings) -> str:
+    """The file on the head that holds the API key: the user's, or ours when the key itself was given."""
+    if settings.serve.api_key_file or settings.serve.api_key is None:
+        return settings.serve.api_key_file
+    return str(deployment_root(settings.head.state_dir, settings.deployment) / "api-key")
+
+
 def api_url(settings: Settings) -> str:
     return f"http://{ask_address(settings)}:{settings.serve.port}"
 
@@ -68,7 +75,7 @@ def launch_spec(settings: Settings, which: DeploymentId, wiring: tuple[Wiring, .
     """Every rank as it will be run, rank 0 first. `wiring` has one entry per node, in the same order."""
     common = common_argv(settings)
     environment = common_environment(settings)
-    secrets = (("VLLM_API_KEY", settings.serve.api_key_file),) if settings.serve.api_key_file else ()
+    secrets = (("VLLM_API_KEY", key_file(settings)),) if key_file(settings) else ()
     return LaunchSpec(
         which,
         tuple(

@@ -6,7 +6,7 @@ from cluster.model.events import Finding, Severity
 from cluster.model.facts import Identity, Listener, NodeFacts
 from cluster.model.settings import Settings
 from cluster.model.units import format_bytes
-from cluster.plan.launch import listen_address
+from cluster.plan.launch import key_file, listen_address
 
 STATE_NEEDED = 256 * 2**20  # logs of one boot, twice rotated, plus receipts
 OTHERS = ("torch", "transformers", "triton", "flashinfer-python", "nvidia-nccl-cu13", "compressed-tensors", "xgrammar")
@@ -78,9 +78,9 @@ def _state(node: str, seen: Identity) -> Finding:
 
 def check_key(settings: Settings, seen: Identity) -> tuple[Finding, ...]:
     """The API key file, and what stays open with or without it (API.OPEN; seen on vLLM 0.32)."""
-    head, path = settings.head.name, settings.serve.api_key_file
+    head, path = settings.head.name, key_file(settings)
     address = listen_address(settings)
-    if path and seen.key_problem:
+    if settings.serve.api_key_file and seen.key_problem:
         fix = f"umask 077; openssl rand -hex 32 > {path}   (on {head})"
         return (Finding("API.KEY", Severity.REFUSAL, head, f"{path} {seen.key_problem}", "mode 0600", fix),)
     if address.startswith("127."):

@@ -246,11 +246,9 @@ def test_a_setting_that_nothing_acts_on_yet_is_refused_and_not_ignored():
         weights__sync=Share.NFS,
         weights__nfs_server="10.40.0.1",
         guard__floor_gib=Decimal(2),
-        serve__api_key=Secret("k"),
     )
     origins = {"weights.sync": ".env:1", "weights.nfs_server": ".env:2", "guard.floor_gib": "cluster.yaml:4"}
     assert unsupported(given, origins) == (
-        Problem("", "VLLM_API_KEY=*** would be ignored: handing a key to the head is not there yet"),
         Problem(
             ".env:1, .env:2",
             "WEIGHT_SYNC=nfs, NFS_SERVER_IP=10.40.0.1 would be ignored: sharing weights is not there yet",

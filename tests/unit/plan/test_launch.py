@@ -7,6 +7,7 @@ import pytest
 
 from cluster.model.deployment import DeploymentId
 from cluster.model.settings import Launch, NodeSettings, Serve
+from cluster.model.table import Secret
 from cluster.plan.launch import (
     RANK_VARIABLES,
     Wiring,
@@ -91,6 +92,13 @@ def test_timeouts_and_executor_are_always_passed():
 def test_the_step_timeout_and_nccl_warnings_are_always_set():
     environment = dict(launch_spec(pair(), WHICH, WIRED).ranks[1].environment)
     assert (environment["VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS"], environment["NCCL_DEBUG"]) == ("300", "WARN")
+
+
+def test_a_key_in_the_settings_is_read_from_our_own_file_on_the_head():
+    settings = pair(serve=Serve(model="/m", api_key=Secret("k")))
+    head, worker = launch_spec(settings, WHICH, WIRED).ranks
+    assert head.secrets == (("VLLM_API_KEY", "~/.local/state/sparkctl/deployments/demo/api-key"),)
+    assert worker.secrets == ()
 
 
 def test_the_api_key_is_a_file_of_the_head_and_never_in_argv_or_environment():
