@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from cluster.errors import SparkctlError
+from cluster.errors import Refused, SparkctlError
 from cluster.model.events import Emit, StageEnded, StageStarted, StageTime
 
 
@@ -23,9 +23,23 @@ class Stages:
         try:
             yield
         except BaseException as error:
-            detail = error.what if isinstance(error, SparkctlError) else "interrupted"
+            detail = _said(error)
             self._emit(StageEnded(name, self._clock() - began, ok=False, detail=detail))
             raise
         seconds = self._clock() - began
         self.done.append(StageTime(name, seconds))
         self._emit(StageEnded(name, seconds, ok=True))
+
+
+def _said(error: BaseException) -> str:
+    match error:
+        case Refused():
+            return ""  # the findings say it
+        case SparkctlError():
+            return error.what
+        case BaseExceptionGroup():
+            return "; ".join(_said(one) for one in error.exceptions)
+        case KeyboardInterrupt():
+            return "interrupted"
+        case _:
+            return type(error).__name__
