@@ -31,7 +31,7 @@ class Wanted:
 
 def logs(settings: Settings, open_one: OpenNode, emit: Emit, wanted: Wanted) -> Exit:
     """Exit code: done, absent when there is nothing to read, unreachable when a rank's node could not be asked."""
-    with Session(settings, open_one) as session:
+    with Session(settings, open_one, emit) as session:
         for error in session.missing.values():
             emit(Told(Severity.WARNING, f"its log is not shown: {error.what}", error.where))
         looks = look(session, ask_head=False, log_lines=0)

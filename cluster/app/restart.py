@@ -14,7 +14,7 @@ def restart(settings: Settings, open_one: OpenNode, emit: Emit, forced: frozense
     """A refusal ends it while the old ranks still serve; ports are theirs now, so those are checked after the stop."""
     stages = Stages(emit)
     with stages.stage("connect", tuple(node.name for node in settings.nodes)):
-        session = Session(settings, open_one).open()
+        session = Session(settings, open_one, emit).open()
     try:
         session.need_all()
         with held(session.head, settings, "restart", emit):

@@ -9,12 +9,14 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from cluster.errors import NodeError, SettingsError, SparkctlError
+from cluster.model.events import Emit, Severity, Told
 from cluster.model.settings import NodeSettings, Settings
 from cluster.node.base import Node
 
 T = TypeVar("T")
 Item = TypeVar("Item")
 OpenNode = Callable[[NodeSettings], Node]
+NOISE = "its login shell prints into the output of commands; we cut that off, rsync and zfs would fail: fix ~/.bashrc"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +30,11 @@ class Access:
 class Session:
     """Open connections by node name, in rank order; `missing` holds why the others could not be opened."""
 
-    def __init__(self, settings: Settings, open_one: OpenNode) -> None:
+    def __init__(self, settings: Settings, open_one: OpenNode, emit: Emit = lambda event: None) -> None:
         self.settings = settings
         self._open_one = open_one
+        self._emit = emit
+        self._noisy: set[str] = set()
         self.nodes: dict[str, Node] = {}
         self.missing: dict[str, NodeError] = {}
         self._closed: set[str] = set()
@@ -112,6 +116,9 @@ class Session:
 
     def close(self) -> None:
         for node in self.nodes.values():
+            if node.noise and node.name not in self._noisy:
+                self._noisy.add(node.name)
+                self._emit(Told(Severity.WARNING, NOISE, node.name))
             node.close()
 
     def __enter__(self) -> Self:
@@ -175,15 +182,18 @@ def _located(node: NodeSettings, rank: int, is_local: Callable[[str], bool]) -> 
     return replace(node, control=control, name=node.name or role)
 
 
-def open_with(access: Access) -> OpenNode:
-    from cluster.node.open import open_node  # paramiko and fabric take a third of a second to import
+def open_with(access: Access, emit: Emit) -> OpenNode:
+    from cluster.node.open import open_node
 
     def open_one(node: NodeSettings) -> Node:
-        return open_node(
+        opened = open_node(
             node.name,
             node.control,
             ssh_config=access.ssh_config,
             accept_new_host_key=access.accept_new_host_key,
         )
+        for sentence in opened.accepted_keys:
+            emit(Told(Severity.NOTE, sentence, node.name))
+        return opened
 
     return open_one

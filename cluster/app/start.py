@@ -30,7 +30,7 @@ def start(settings: Settings, open_one: OpenNode, emit: Emit, forced: frozenset[
     """Serving at the end, or an error that says why not. A second start has nothing to do."""
     stages = Stages(emit)
     with stages.stage("connect", tuple(node.name for node in settings.nodes)):
-        session = Session(settings, open_one).open()
+        session = Session(settings, open_one, emit).open()
     try:
         session.need_all()
         with held(session.head, settings, "start", emit):
@@ -53,7 +53,7 @@ def begin(session: Session, emit: Emit, stages: Stages, forced: frozenset[str]) 
         with stages.stage("prepare"):
             transaction.run(Stage("prepare", (*_key_step(session.settings), *RUNTIME.prepare(spec))))
             compare_written(session, spec, checked, emit, forced)
-            receipt = new_receipt(session.settings, spec, checked, forced)
+            receipt = new_receipt(session, spec, checked, forced)
             write_receipt(session.head, session.settings, receipt)
         with stages.stage("launch"):
             launched = transaction.run(Stage("launch", RUNTIME.launch(spec), in_order=True))
@@ -150,8 +150,8 @@ def _served(session: Session, receipt: Receipt, stages: Stages, times: Times) ->
     )
 
 
-def new_receipt(settings: Settings, spec: LaunchSpec, checked: Checked, forced: frozenset[str]) -> Receipt:
-    ranks = []
+def new_receipt(session: Session, spec: LaunchSpec, checked: Checked, forced: frozenset[str]) -> Receipt:
+    settings, ranks = session.settings, []
     for rank, node in zip(spec.ranks, settings.nodes, strict=True):
         seen = checked.identities[node.name]
         ranks.append(
@@ -164,6 +164,7 @@ def new_receipt(settings: Settings, spec: LaunchSpec, checked: Checked, forced: 
                 variables=tuple(name for name, _ in rank.environment) + tuple(name for name, _ in rank.secrets),
                 hostname=seen.hostname,
                 machine_id=seen.machine_id,
+                host_key=session.nodes[node.name].identity.host_key,
                 packages=tuple(one for one in seen.packages if one[0] in ("vllm", "torch", "transformers")),
                 model_digest=seen.model.digest if seen.model else "",
                 model_how=seen.model.how if seen.model else "",

@@ -20,7 +20,7 @@ SLACK = 0.05  # of what a node had before the launch; other programs come and go
 
 
 def stop(settings: Settings, open_one: OpenNode, emit: Emit) -> Stopped:
-    with Session(settings, open_one) as session, held(session.head, settings, "stop", emit):
+    with Session(settings, open_one, emit) as session, held(session.head, settings, "stop", emit):
         return end(session, emit)
 
 

@@ -31,7 +31,7 @@ class Call:
     def open_one(self):  # type: ignore[no-untyped-def]  # noqa: ANN201
         from cluster.app.session import Access, open_with
 
-        return open_with(Access(self.options.ssh_config, self.options.accept_new_host_key))
+        return open_with(Access(self.options.ssh_config, self.options.accept_new_host_key), self.emit)
 
 
 Act = Callable[[Call], int | None]

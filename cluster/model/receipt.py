@@ -26,6 +26,7 @@ class RankReceipt:
     variables: tuple[str, ...]
     hostname: str
     machine_id: str
+    host_key: str
     packages: tuple[tuple[str, str], ...]
     model_digest: str
     model_how: str

@@ -55,6 +55,11 @@ class Node(Protocol):
     def identity(self) -> Identity: ...
 
     @property
+    def accepted_keys(self) -> tuple[str, ...]:
+        """What was added to known_hosts on the way here, one sentence each with the fingerprint."""
+        ...
+
+    @property
     def noise(self) -> bytes:
         """What the login shell printed around our first noisy command; rsync and zfs pipes would trip over it."""
         ...

@@ -38,6 +38,10 @@ class LocalNode:
         return self._name
 
     @property
+    def accepted_keys(self) -> tuple[str, ...]:
+        return ()
+
+    @property
     def identity(self) -> Identity:
         return Identity(host=socket.gethostname())
 

@@ -27,6 +27,7 @@ class FakeNode:
     files: dict[str, bytes] = field(default_factory=dict)
     home: str = "/home/fake"
     noise: bytes = b""
+    accepted_keys: tuple[str, ...] = ()
     commands: list[Command] = field(default_factory=list)
     modes: dict[str, int] = field(default_factory=dict)
     closed: bool = False

@@ -15,6 +15,7 @@ RANK = RankReceipt(
     variables=("GLOO_SOCKET_IFNAME",),
     hostname="b",
     machine_id="ab",
+    host_key="SHA256:x",
     packages=(("vllm", "0.32.0"),),
     model_digest="d1",
     model_how="contents",
