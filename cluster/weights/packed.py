@@ -9,13 +9,16 @@ import struct
 import zlib
 from dataclasses import dataclass
 from enum import Enum
+from pathlib import PurePosixPath
 
 from cluster.errors import Refused
-from cluster.weights.engram import Engram, Table, owned_rows
+from cluster.weights.engram import Engram, Source, Table, owned_rows
 
 PAGE = 4096
 PAGE_NUMBER = 8  # bytes
 CHECKSUM = 4
+# What is read, written and has one checksum at a time, 4 MiB: whole pages of the file in either layout.
+CHUNK_ROWS = 15_360
 
 _FIELDS = struct.Struct("<8s5Q")
 _PAGED_FIELDS = struct.Struct("<Q")
@@ -93,6 +96,22 @@ class Packed:
 def packed(engram: Engram, table: Table, rank: int, ranks: int, layout: Layout = Layout.DENSE) -> Packed:
     """The file that a rank needs for a layer."""
     return Packed(table.layer, owned_rows(table, rank, ranks), table.rows, engram.row_bytes, layout)
+
+
+def pack_file(wanted: Packed, source_path: PurePosixPath, source: Source, out: PurePosixPath) -> dict[str, object]:
+    """One file of a request to the packer, the program `pack` of `cluster/agent`."""
+    return {
+        "layer": wanted.layer,
+        "low": wanted.rows.start,
+        "high": wanted.rows.stop,
+        "total": wanted.total,
+        "layout": wanted.layout.name.lower(),
+        "chunk_rows": CHUNK_ROWS,
+        "source": str(source_path),
+        "weight_at": source.weight_at,
+        "scale_at": source.scale_at,
+        "out": str(out),
+    }
 
 
 def file_name(layer: int, rank: int, ranks: int) -> str:

@@ -5,11 +5,10 @@ from pathlib import Path
 
 import pytest
 
-torch = pytest.importorskip("torch", reason="torch is not installed here")
-np = pytest.importorskip("numpy", reason="numpy is not installed here")
+from tests.overlay.conftest import build
+from tests.overlay.tables import dense, paged, write_shard
 
-from tests.overlay.conftest import build  # noqa: E402  # only where torch is
-from tests.overlay.tables import dense, paged, write_shard  # noqa: E402
+torch = pytest.importorskip("torch", reason="torch is not installed here")
 
 TOTAL, ROWS = 20_000, range(3_001, 17_777)
 GOLDEN = Path(__file__).parents[1] / "golden" / "engram"
@@ -39,8 +38,9 @@ def store(request, shard, library, tmp_path_factory):
 def expected(shard, ids):
     is_owned = (ids >= ROWS.start) & (ids < ROWS.stop)
     safe = torch.where(is_owned, ids, 0).long()
-    weight = torch.from_numpy(shard.weight)[safe] * is_owned[:, None]
-    return weight.view(torch.float8_e4m3fn), torch.from_numpy(shard.scale)[safe] * is_owned[:, None]
+    weight = torch.frombuffer(bytearray(shard.weight), dtype=torch.uint8).view(-1, 256)[safe] * is_owned[:, None]
+    scale = torch.frombuffer(bytearray(shard.scale), dtype=torch.uint8).view(-1, 8)[safe] * is_owned[:, None]
+    return weight.view(torch.float8_e4m3fn), scale
 
 
 def same_bits(left, right):

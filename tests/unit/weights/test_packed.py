@@ -1,11 +1,22 @@
 """Packed files: the published sizes, both layouts byte by byte, and the name of what is wrong with a file."""
 
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import pytest
 
-from cluster.weights.engram import tables
-from cluster.weights.packed import BadPack, Fault, Layout, Packed, check, file_name, packed, read_header
+from cluster.weights.engram import Source, tables
+from cluster.weights.packed import (
+    CHUNK_ROWS,
+    BadPack,
+    Fault,
+    Layout,
+    Packed,
+    check,
+    file_name,
+    pack_file,
+    packed,
+    read_header,
+)
 from tests.unit.weights.test_engram import PUBLISHED
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "engram"
@@ -59,6 +70,28 @@ def test_no_row_of_a_paged_file_straddles_a_page():
 def test_sixteen_of_every_512_dense_rows_straddle_a_page():
     rows = Packed(1, range(512), 512)
     assert sum(rows.offset(number) // 4096 != (rows.offset(number) + 263) // 4096 for number in rows.rows) == 32
+
+
+def test_a_pack_is_asked_for_in_numbers():
+    out, shard = PurePosixPath("/nvme/engram-l14-r0of2.bin"), PurePosixPath("/model/48.safetensors")
+    assert pack_file(PAGED, shard, Source(1000, 2000), out) == {
+        "layer": 14,
+        "low": 5,
+        "high": 45,
+        "total": 90,
+        "layout": "paged",
+        "chunk_rows": 15_360,
+        "source": "/model/48.safetensors",
+        "weight_at": 1000,
+        "scale_at": 2000,
+        "out": "/nvme/engram-l14-r0of2.bin",
+    }
+
+
+@pytest.mark.parametrize("layout", list(Layout))
+def test_chunks_end_where_pages_do(layout):
+    rows = Packed(14, range(3 * CHUNK_ROWS), 3 * CHUNK_ROWS, layout=layout)
+    assert [rows.offset(chunk * CHUNK_ROWS) % 4096 for chunk in range(3)] == [0, 0, 0]
 
 
 def test_a_file_is_named_after_its_layer_and_rank():
