@@ -24,7 +24,7 @@ def collect(session: Session, boot: str, why: str, emit: Emit, *, stacks: bool) 
             _write_look(folder, name, boot, seen)
         if stacks:
             _write_stacks(session, folder)
-    except (OSError, SparkctlError) as error:
+    except (OSError, SparkctlError, ExceptionGroup) as error:
         emit(Told(Severity.WARNING, f"evidence is incomplete: {error}"))
         return folder if folder.exists() else None
     return folder

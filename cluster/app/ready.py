@@ -1,13 +1,13 @@
 """Wait until a boot serves, hangs, dies or runs out of time, and tell on the way how far each rank is."""
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from cluster.app.evidence import collect
+from cluster.app.pace import Pace
 from cluster.app.ranks import limits, members, stopped_processes
 from cluster.app.session import Session
-from cluster.app.watch import Watch
+from cluster.app.watch import Watching
 from cluster.errors import Hung as HungError
 from cluster.errors import OutOfTime as OutOfTimeError
 from cluster.errors import RankDied, SparkctlError, Unreachable
@@ -49,11 +49,11 @@ class Times:
         return tuple(parts)
 
 
-def wait(session: Session, boot: str, emit: Emit, clock: Callable[[], float] = time.monotonic) -> Times:
+def wait(session: Session, boot: str, emit: Emit, pace: Pace) -> Times:
     """Returns once it serves. Raises RankDied, Hung, OutOfTime or Unreachable; the ranks are left as they are."""
-    state = Boot.begin(members(session.settings), clock())
-    times, told = Times(state.began), _Teller(emit, clock)
-    with Watch(session, boot, every=0.5) as watch:
+    state = Boot.begin(members(session.settings), pace.clock())
+    times, told = Times(state.began), _Teller(emit, pace.clock)
+    with pace.watch(session, boot) as watch:
         while True:
             seen = watch.observe()
             state = advance(state, seen, limits(session.settings))
@@ -93,12 +93,13 @@ def failure(
             where = ", ".join(f"rank {rank} on {state.members[rank].node}" for rank in ranks)
             return HungError(what, where=where, evidence=(cause, *stopped), fix=kept)
         case OutOfTime(text=text):
-            return OutOfTimeError(what, evidence=(text, *stopped), fix=f"{kept}; READY_TIMEOUT sets the limit")
+            fix = "; ".join(filter(None, (kept, "READY_TIMEOUT sets the limit")))
+            return OutOfTimeError(what, evidence=(text, *stopped), fix=fix)
         case _:
             return SparkctlError(f"not a failure: {what}")
 
 
-def _stopped(watch: Watch) -> tuple[str, ...]:
+def _stopped(watch: Watching) -> tuple[str, ...]:
     """A stopped process is the plainest reason for a hang that there is; no log ever mentions it."""
     return tuple(
         f"rank {rank.rank} on {name}: {one} is stopped (state T)"

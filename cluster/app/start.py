@@ -9,6 +9,7 @@ from cluster import __version__
 from cluster.app.check import Checked, check, compare_written
 from cluster.app.execute import Transaction
 from cluster.app.lock import held
+from cluster.app.pace import REAL, Pace
 from cluster.app.ranks import RUNTIME, newest
 from cluster.app.ready import STAGE, Times, wait
 from cluster.app.receipts import read_kept, write_receipt
@@ -26,22 +27,27 @@ from cluster.probe.ranks import parse_launch
 from cluster.runtime.base import LaunchSpec
 
 
-def start(settings: Settings, open_one: OpenNode, emit: Emit, forced: frozenset[str] = frozenset()) -> Served:
+def start(
+    settings: Settings,
+    open_one: OpenNode,
+    emit: Emit,
+    forced: frozenset[str] = frozenset(),
+    pace: Pace = REAL,
+) -> Served:
     """Serving at the end, or an error that says why not. A second start has nothing to do."""
-    stages = Stages(emit)
-    with stages.stage("connect", tuple(node.name for node in settings.nodes)):
-        session = Session(settings, open_one, emit).open()
+    stages, session = Stages(emit, pace.clock), Session(settings, open_one, emit)
     try:
-        session.need_all()
+        with stages.stage("connect", tuple(node.name for node in settings.nodes)):
+            session.open().need_all()
         with held(session.head, settings, "start", emit):
-            return begin(session, emit, stages, forced)
+            return begin(session, emit, stages, forced, pace)
     finally:
         session.close()
 
 
-def begin(session: Session, emit: Emit, stages: Stages, forced: frozenset[str]) -> Served:
+def begin(session: Session, emit: Emit, stages: Stages, forced: frozenset[str], pace: Pace) -> Served:
     """Start on an open session whose lock is held: serve what is asked, or say that it is served already."""
-    running = _already(session, emit, stages)
+    running = _already(session, emit, stages, pace)
     if running is not None:
         return running
     with stages.stage("check"):
@@ -62,7 +68,7 @@ def begin(session: Session, emit: Emit, stages: Stages, forced: frozenset[str]) 
     except BaseException:
         transaction.undo()
         raise
-    return _wait_and_serve(session, receipt, emit, stages, transaction)
+    return _wait_and_serve(session, receipt, emit, stages, transaction, pace)
 
 
 def _key_step(settings: Settings) -> tuple[Write, ...]:
@@ -74,7 +80,7 @@ def _key_step(settings: Settings) -> tuple[Write, ...]:
     return (Write(settings.head.name, "put the API key there", path, key.reveal().encode(), 0o600),)
 
 
-def _already(session: Session, emit: Emit, stages: Stages) -> Served | None:
+def _already(session: Session, emit: Emit, stages: Stages, pace: Pace) -> Served | None:
     """What to do about ranks that live already: nothing, go on waiting for them, or refuse with the reason."""
     settings = session.settings
     kept = read_kept(session.head, settings)
@@ -102,7 +108,7 @@ def _already(session: Session, emit: Emit, stages: Stages) -> Served | None:
     if report.state is State.SERVING:
         return Served(settings.deployment, receipt.boot, receipt.url, receipt.model, (), "", already=True)
     emit(Told(Severity.NOTE, f"boot {receipt.boot} is loading already; waiting for it"))
-    return _wait_and_serve(session, receipt, emit, stages, None)
+    return _wait_and_serve(session, receipt, emit, stages, None, pace)
 
 
 def _same_as_asked(settings: Settings, receipt: Receipt) -> None:
@@ -120,12 +126,12 @@ def _same_as_asked(settings: Settings, receipt: Receipt) -> None:
 
 
 def _wait_and_serve(
-    session: Session, receipt: Receipt, emit: Emit, stages: Stages, transaction: Transaction | None
+    session: Session, receipt: Receipt, emit: Emit, stages: Stages, transaction: Transaction | None, pace: Pace
 ) -> Served:
     """Wait, then keep the receipt. A boot of ours that fails is removed; one that is only out of sight is left."""
     try:
         with stages.stage(STAGE, tuple(node.name for node in session.settings.nodes)):
-            times = wait(session, receipt.boot, emit)
+            times = wait(session, receipt.boot, emit, pace)
     except KeyboardInterrupt as error:
         raise Interrupted(
             "stopped waiting; the ranks go on loading",

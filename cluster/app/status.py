@@ -4,6 +4,7 @@ import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 
+from cluster.app.pace import REAL, Pace
 from cluster.app.ranks import head_sight, limits, look, members, newest, sight, stopped_processes
 from cluster.app.receipts import Kept, read_kept
 from cluster.app.session import OpenNode, Session
@@ -33,12 +34,12 @@ def status(settings: Settings, open_one: OpenNode) -> StatusReport:
         return report(session)
 
 
-def follow(settings: Settings, open_one: OpenNode, every: float) -> Iterator[StatusReport]:
+def follow(settings: Settings, open_one: OpenNode, every: float, pace: Pace = REAL) -> Iterator[StatusReport]:
     """A look every so many seconds, for as long as somebody reads."""
     with Session(settings, open_one) as session:
         while True:
             yield report(session)
-            time.sleep(every)
+            pace.sleep(every)
 
 
 def report(session: Session) -> StatusReport:

@@ -1,15 +1,14 @@
 """`stop`: end every rank on every node, see that it is gone and that its memory came back."""
 
-import time
-from collections.abc import Callable
-
 from cluster.app.lock import held
 from cluster.app.observe import facts_of
+from cluster.app.pace import REAL, Pace
 from cluster.app.ranks import RUNTIME, look, rank_of, where
 from cluster.app.receipts import Kept, read_kept
 from cluster.app.session import OpenNode, Session
+from cluster.app.stages import Stages
 from cluster.errors import NodeError, NotStopped, StepFailed, Unreachable
-from cluster.model.events import Emit, NodeStatus, RankStatus, Severity, StageEnded, StageStarted, Stopped, Told
+from cluster.model.events import Emit, NodeStatus, RankStatus, Severity, Stopped, Told
 from cluster.model.settings import Settings
 from cluster.model.units import Seconds, format_bytes
 from cluster.node.base import Node
@@ -19,25 +18,23 @@ PATIENCE = 30.0  # seconds for memory to come back: drivers give it back late
 SLACK = 0.05  # of what a node had before the launch; other programs come and go
 
 
-def stop(settings: Settings, open_one: OpenNode, emit: Emit) -> Stopped:
+def stop(settings: Settings, open_one: OpenNode, emit: Emit, pace: Pace = REAL) -> Stopped:
     with Session(settings, open_one, emit) as session, held(session.head, settings, "stop", emit):
-        return end(session, emit)
+        return end(session, emit, pace)
 
 
-def end(session: Session, emit: Emit) -> Stopped:
+def end(session: Session, emit: Emit, pace: Pace) -> Stopped:
     """Stop on an open session whose lock is held. A node that cannot be seen is an error, after the others are done."""
     kept = read_kept(session.head, session.settings)
     _say_strangers(session.settings, kept, emit)
-    emit(StageStarted("stop", tuple(session.nodes)))
-    began = time.monotonic()
-    outcomes = session.attempt(lambda node: _stop_node(node, session))
-    _emit_end(outcomes, began, emit)
-    _check(session, outcomes)
+    with Stages(emit, pace.clock).stage("stop", tuple(session.nodes)):
+        outcomes = session.attempt(lambda node: _stop_node(node, session))
+        _check(session, outcomes)
     ended = {name: one for name, one in outcomes.items() if isinstance(one, NodeStopped)}
     ranks = tuple(one for name, stopped in ended.items() for one in _ranks(name, stopped))
     if not ranks:
         return Stopped(session.settings.deployment, (), (), nothing=True)
-    return Stopped(session.settings.deployment, ranks, _memory(session, kept, emit))
+    return Stopped(session.settings.deployment, ranks, _memory(session, kept, emit, pace))
 
 
 def _say_strangers(settings: Settings, kept: Kept, emit: Emit) -> None:
@@ -70,11 +67,6 @@ def _stop_node(node: Node, session: Session) -> NodeStopped:
 
 
 LEFT = 5  # the agent's exit code when something is left
-
-
-def _emit_end(outcomes: dict[str, NodeStopped | NodeError], began: float, emit: Emit) -> None:
-    ok = all(isinstance(one, NodeStopped) and not any(rank.left for rank in one.ranks) for one in outcomes.values())
-    emit(StageEnded("stop", time.monotonic() - began, ok))
 
 
 def _check(session: Session, outcomes: dict[str, NodeStopped | NodeError]) -> None:
@@ -129,12 +121,10 @@ def _ranks(name: str, stopped: NodeStopped) -> list[RankStatus]:
     ]
 
 
-def _memory(
-    session: Session, kept: Kept, emit: Emit, clock: Callable[[], float] = time.monotonic
-) -> tuple[NodeStatus, ...]:
+def _memory(session: Session, kept: Kept, emit: Emit, pace: Pace) -> tuple[NodeStatus, ...]:
     """Wait for each node to have about what it had before the launch, and say what did not come back."""
     before = {rank.node: rank.memory_before for rank in kept.receipt.ranks} if kept.receipt else {}
-    deadline = clock() + PATIENCE
+    deadline = pace.clock() + PATIENCE
     while True:
         facts = session.each(facts_of)
         short = {
@@ -142,9 +132,9 @@ def _memory(
             for name, one in facts.items()
             if before.get(name, 0) - one.memory.available > SLACK * before.get(name, 0)
         }
-        if not short or clock() >= deadline:
+        if not short or pace.clock() >= deadline:
             break
-        time.sleep(1)
+        pace.sleep(1)
     for name, missing in short.items():
         emit(
             Told(
