@@ -2,13 +2,12 @@
 
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
 
-from cluster.errors import NodeError, SettingsError, SparkctlError
+from cluster.errors import NodeError, SettingsError
 from cluster.model.events import Emit, Severity, Told
 from cluster.model.settings import NodeSettings, Settings
 from cluster.node.base import Node
@@ -58,12 +57,13 @@ class Session:
 
     def reopen(self, name: str) -> Node:
         """A fresh connection in the place of a lost one."""
-        with suppress(SparkctlError):
+        if name in self.nodes:
             self.nodes[name].close()
         settings = next(one for one in self.settings.nodes if one.name == name)
         node = self._open_one(settings)
         self.nodes[name] = node
         self.missing.pop(name, None)
+        self._closed.discard(name)
         return node
 
     def interrupt(self) -> None:
@@ -84,6 +84,14 @@ class Session:
     def on(self, name: str, act: Callable[[Node], T]) -> T:
         """One call on one node, ended at once when the user interrupts."""
         return self._all({name: self.node(name)}, act)[name]
+
+    def retry_missing(self) -> None:
+        """Try once more to reach the nodes that could not be opened."""
+        for name in tuple(self.missing):
+            try:
+                self.reopen(name)
+            except NodeError as error:
+                self.missing[name] = error
 
     def need_all(self) -> Self:
         raise_all(tuple(self.missing.values()))

@@ -4,13 +4,14 @@ import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 
+from cluster.app.evidence import collect
 from cluster.app.pace import REAL, Pace
 from cluster.app.ranks import head_sight, limits, look, members, newest, sight, stopped_processes
 from cluster.app.receipts import Kept, read_kept
 from cluster.app.session import OpenNode, Session
 from cluster.errors import Exit, NodeError
 from cluster.model.deployment import State
-from cluster.model.events import NodeStatus, RankStatus, StatusReport
+from cluster.model.events import Emit, NodeStatus, RankStatus, Severity, StatusReport, Told
 from cluster.model.settings import Settings
 from cluster.plan.assess import Assessment, assess
 from cluster.plan.boot import Gone, HeadSight, Observation, RankSight, Unknown
@@ -34,11 +35,21 @@ def status(settings: Settings, open_one: OpenNode) -> StatusReport:
         return report(session)
 
 
-def follow(settings: Settings, open_one: OpenNode, every: float, pace: Pace = REAL) -> Iterator[StatusReport]:
-    """A look every so many seconds, for as long as somebody reads."""
-    with Session(settings, open_one) as session:
+def follow(
+    settings: Settings, open_one: OpenNode, emit: Emit, every: float, pace: Pace = REAL
+) -> Iterator[StatusReport]:
+    """A look every so many seconds, for as long as somebody reads. A hang is caught in the act: stacks are kept."""
+    hung = ""
+    with Session(settings, open_one, emit) as session:
         while True:
-            yield report(session)
+            session.retry_missing()
+            seen = report(session)
+            yield seen
+            if seen.state is State.HUNG and seen.boot != hung:
+                hung = seen.boot
+                folder = collect(session, hung, "\n".join(seen.reasons), emit, stacks=True)
+                if folder is not None:
+                    emit(Told(Severity.NOTE, f"evidence of the hang is in {folder}/"))
             pace.sleep(every)
 
 

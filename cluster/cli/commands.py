@@ -78,7 +78,7 @@ def status(options: Options, watch: bool, every: float) -> None:
         from cluster.app.status import status as look
 
         if watch:
-            for report in follow(call.settings, call.open_one, every):
+            for report in follow(call.settings, call.open_one, call.emit, every):
                 call.emit(report)
         report = look(call.settings, call.open_one)
         call.emit(report)
