@@ -28,6 +28,7 @@ from __future__ import annotations
 
 import json
 import os
+import pwd
 import shutil
 import signal
 import subprocess
@@ -75,7 +76,11 @@ def launch(request: Json) -> Json:
     argv = [sys.executable, "-IS", program, "run", folder]
     manager = systemd_manager() if request.get("unit") else None
     if manager:
-        started = subprocess.run(unit_argv(request["unit"], manager, argv, env), capture_output=True, text=True)
+        if manager == "user":  # not every login sets it, and systemd-run finds the user's manager by it
+            env.setdefault("XDG_RUNTIME_DIR", "/run/user/%d" % os.getuid())
+        started = subprocess.run(
+            unit_argv(request["unit"], manager, argv, env), capture_output=True, text=True, env={**os.environ, **env}
+        )
         if started.returncode:
             fail(4, "systemd-run failed: %s" % started.stderr.strip())
     else:
@@ -104,7 +109,7 @@ def systemd_manager() -> Optional[str]:
         return None
     if os.getuid() == 0:
         return "system"
-    lingers = os.path.exists("/var/lib/systemd/linger/" + os.environ.get("USER", ""))
+    lingers = os.path.exists("/var/lib/systemd/linger/" + pwd.getpwuid(os.getuid()).pw_name)
     return "user" if lingers and os.path.exists("/run/user/%d/systemd/private" % os.getuid()) else None
 
 
@@ -112,14 +117,15 @@ def unit_argv(unit: str, manager: str, argv: List[str], env: Mapping[str, str]) 
     """KillMode=mixed lets the shim end its server in order; OOMPolicy=continue lets it record a death by memory.
 
     The score for the kernel's choice is set by the server's own process, so that the shim is not among the first.
+    A user's manager may not raise limits, and a unit that asks for it does not start; the shim takes what is allowed.
     """
+    limits = ("LimitMEMLOCK=infinity", "LimitNOFILE=1048576") if manager == "system" else ()
     properties = (
-        "Type=exec", "KillMode=mixed", "OOMPolicy=continue", "TimeoutStopSec=45", "LimitMEMLOCK=infinity",
-        "LimitNOFILE=1048576", "TasksMax=infinity",
+        "Type=exec", "KillMode=mixed", "OOMPolicy=continue", "TimeoutStopSec=45", "TasksMax=infinity", *limits,
     )  # fmt: skip
     variables = {**env, "SPARKCTL_UNIT": unit, "SPARKCTL_MANAGER": manager}
     return [
-        "systemd-run", "--" + manager, "--unit=" + unit, "--collect", "--quiet",
+        "systemd-run", "--" + manager, "--unit=" + unit, "--description=" + unit, "--collect", "--quiet",
         *("--property=" + one for one in properties),
         *("--setenv=%s=%s" % pair for pair in sorted(variables.items())),
         *(word.replace("$", "$$") for word in argv),

@@ -1,8 +1,9 @@
 """A server with vLLM's shape and none of its weight: parent, engine, worker; /health, /metrics, /v1/completions.
 
 Every process overwrites its own command line and environment with a title, as setproctitle does, so that they can be
-told apart and no longer carry the marker. Options:
-    --port N            serve HTTP (a head); without it, a headless parent
+told apart and no longer carry the marker. As the `bin/vllm` of an environment it takes vLLM's whole command line, of
+which it knows --host, --port and --headless. Options:
+    --port N            serve HTTP (a head); without it, or with --headless, a headless parent
     --deaf              ignore SIGTERM, in all processes
     --stray             a grandchild that leaves the session through a double fork
     --busy              always one request running, one token more at each reading of the counters
@@ -99,8 +100,10 @@ class Api(BaseHTTPRequestHandler):
 
 
 def main() -> None:
-    options = argparse.ArgumentParser()
+    options = argparse.ArgumentParser(allow_abbrev=False)
+    options.add_argument("--host", default="127.0.0.1")
     options.add_argument("--port", type=int)
+    options.add_argument("--headless", action="store_true")
     options.add_argument("--deaf", action="store_true")
     options.add_argument("--stray", action="store_true")
     options.add_argument("--busy", action="store_true")
@@ -108,10 +111,11 @@ def main() -> None:
     options.add_argument("--exit", nargs=2, type=float)
     options.add_argument("--flood", type=int, default=0)
     options.add_argument("--wait-for", type=Path)
-    given = options.parse_args()
+    given, _ = options.parse_known_args()
+    port = None if given.headless else given.port
     counters["running"] = int(given.busy)
     deaf = given.deaf
-    names = ("VLLM::EngineCore", "VLLM::Worker_TP0") if given.port else ("VLLM::Worker_TP1",)
+    names = ("VLLM::EngineCore", "VLLM::Worker_TP0") if port else ("VLLM::Worker_TP1",)
     child(names[0], deaf, names[1:])
     if given.stray:
         stray()
@@ -123,8 +127,8 @@ def main() -> None:
         while not given.wait_for.exists():
             time.sleep(0.05)
         flood(given.flood)
-    if given.port:
-        server = ThreadingHTTPServer(("127.0.0.1", given.port), Api)
+    if port:
+        server = ThreadingHTTPServer((given.host, port), Api)
         threading.Thread(target=server.serve_forever, daemon=True).start()
     print("ready", flush=True)
     if given.exit:
