@@ -25,7 +25,8 @@ def collect(session: Session, boot: str, why: str, emit: Emit, *, stacks: bool) 
         if stacks:
             _write_stacks(session, folder)
     except (OSError, SparkctlError, ExceptionGroup) as error:
-        emit(Told(Severity.WARNING, f"evidence is incomplete: {error}"))
+        said = "; ".join(map(str, error.exceptions)) if isinstance(error, ExceptionGroup) else str(error)
+        emit(Told(Severity.WARNING, f"evidence is incomplete: {said}"))
         return folder if folder.exists() else None
     return folder
 
