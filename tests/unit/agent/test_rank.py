@@ -10,14 +10,13 @@ def test_a_unit_ends_in_order_and_survives_a_death_by_memory():
         "systemd-run",
         "--user",
         "--unit=sparkctl-demo-rank0-b1",
+        "--description=sparkctl-demo-rank0-b1",
         "--collect",
         "--quiet",
         "--property=Type=exec",
         "--property=KillMode=mixed",
         "--property=OOMPolicy=continue",
         "--property=TimeoutStopSec=45",
-        "--property=LimitMEMLOCK=infinity",
-        "--property=LimitNOFILE=1048576",
         "--property=TasksMax=infinity",
         "--setenv=HOME=/home/spark",
         "--setenv=SPARKCTL_MANAGER=user",
@@ -29,3 +28,9 @@ def test_a_unit_ends_in_order_and_survives_a_death_by_memory():
         "run",
         FOLDER.replace("$", "$$"),  # systemd puts variables in
     ]
+
+
+def test_only_root_asks_for_limits():
+    limits = {"--property=LimitMEMLOCK=infinity", "--property=LimitNOFILE=1048576"}
+    assert limits <= set(unit_argv("u", "system", RUN, {}))
+    assert not limits & set(unit_argv("u", "user", RUN, {}))
