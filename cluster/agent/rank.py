@@ -54,19 +54,21 @@ from cluster.agent.own import (
     stamp,
     whole_path,
 )
+from cluster.agent.prune import prune
 from cluster.agent.shim import INHERITED, Shim, fill, reserve, take_lock
 
 GRACE = 15.0
 
 
 def launch(request: Json) -> Json:
-    """Start the shim apart from us, and wait until it says who it is."""
+    """Start the shim apart from us, and wait until it says who it is. What old boots left goes first: it takes room."""
     folder, program = whole_path(request["dir"]), whole_path(request["program"])
     if not os.path.exists(os.path.join(folder, "spec.json")):
         fail(2, "there is no spec.json in %s" % folder)
     os.close(take_lock(folder))
     if any(os.path.exists(os.path.join(folder, name)) for name in ("rank.json", "exit.json")):
         fail(3, "this boot ran already: %s" % folder)
+    prune(folder, program)
     try:
         reserve(folder)
     except OSError as error:
