@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import PurePosixPath
 
 from cluster.app.agents import agent
@@ -40,6 +41,11 @@ def read_kept(head: Node, settings: Settings) -> Kept:
         return Kept(from_json(receipt.out, f"{head.name}:{path}"), holder)
     except Unreadable as error:
         return Kept(None, holder, str(error))
+
+
+def utc_now() -> str:
+    """The time as receipts write it."""
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def write_receipt(head: Node, settings: Settings, receipt: Receipt) -> PurePosixPath:

@@ -12,11 +12,11 @@ from cluster.app.lock import held
 from cluster.app.pace import REAL, Pace
 from cluster.app.ranks import RUNTIME, newest
 from cluster.app.ready import STAGE, Times, wait
-from cluster.app.receipts import read_kept, write_receipt
+from cluster.app.receipts import read_kept, receipt_path, utc_now, write_receipt
 from cluster.app.session import OpenNode, Session
 from cluster.app.stages import Stages
 from cluster.app.status import examine
-from cluster.errors import Interrupted, Refused, Unreachable
+from cluster.errors import Interrupted, Refused, SparkctlError, Unreachable
 from cluster.model.deployment import DeploymentId, State
 from cluster.model.events import Emit, Served, Severity, Told
 from cluster.model.receipt import RankReceipt, Receipt
@@ -144,13 +144,17 @@ def _wait_and_serve(
         if transaction is not None:
             transaction.undo()
         raise
-    return _served(session, receipt, stages, times)
+    return _served(session, receipt, emit, stages, times)
 
 
-def _served(session: Session, receipt: Receipt, stages: Stages, times: Times) -> Served:
+def _served(session: Session, receipt: Receipt, emit: Emit, stages: Stages, times: Times) -> Served:
     done = (*stages.done[:-1], replace(stages.done[-1], children=times.tree()))
-    receipt = replace(receipt, served=_now(), stages=done)
-    path = write_receipt(session.head, session.settings, receipt)
+    receipt = replace(receipt, served=utc_now(), stages=done)
+    path = receipt_path(session.settings)
+    try:
+        write_receipt(session.head, session.settings, receipt)
+    except SparkctlError as error:  # a full disk: it serves all the same
+        emit(Told(Severity.WARNING, f"the receipt does not say that it serves: {error.what}", error.where))
     return Served(
         receipt.deployment, receipt.boot, receipt.url, receipt.model, done, f"{session.settings.head.name}:{path}"
     )
@@ -181,7 +185,7 @@ def new_receipt(session: Session, spec: LaunchSpec, checked: Checked, forced: fr
         deployment=settings.deployment,
         boot=spec.which.boot,
         recipe=settings.recipe,
-        created=_now(),
+        created=utc_now(),
         url=api_url(settings),
         model=settings.serve.served_model_name or settings.serve.model,
         ranks=tuple(ranks),
@@ -202,7 +206,3 @@ def _with_identities(receipt: Receipt, spec: LaunchSpec, told: dict[str, str]) -
 def new_boot() -> str:
     """Sorts by time; the tail keeps two boots of one second apart."""
     return datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ") + "-" + secrets.token_hex(2)
-
-
-def _now() -> str:
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

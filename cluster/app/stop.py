@@ -1,13 +1,15 @@
 """`stop`: end every rank on every node, see that it is gone and that its memory came back."""
 
+from dataclasses import replace
+
 from cluster.app.lock import held
 from cluster.app.observe import facts_of
 from cluster.app.pace import REAL, Pace
 from cluster.app.ranks import RUNTIME, look, rank_of, where
-from cluster.app.receipts import Kept, read_kept
+from cluster.app.receipts import Kept, read_kept, utc_now, write_receipt
 from cluster.app.session import OpenNode, Session
 from cluster.app.stages import Stages
-from cluster.errors import NodeError, NotStopped, StepFailed, Unreachable
+from cluster.errors import NodeError, NotStopped, SparkctlError, StepFailed, Unreachable
 from cluster.model.events import Emit, NodeStatus, RankStatus, Severity, Stopped, Told
 from cluster.model.settings import Settings
 from cluster.model.units import Seconds, format_bytes
@@ -30,6 +32,7 @@ def end(session: Session, emit: Emit, pace: Pace) -> Stopped:
     with Stages(emit, pace.clock).stage("stop", tuple(session.nodes)):
         outcomes = session.attempt(lambda node: _stop_node(node, session))
         _check(session, outcomes)
+    _note(session, kept, emit)
     ended = {name: one for name, one in outcomes.items() if isinstance(one, NodeStopped)}
     ranks = tuple(one for name, stopped in ended.items() for one in _ranks(name, stopped))
     if not ranks:
@@ -39,7 +42,7 @@ def end(session: Session, emit: Emit, pace: Pace) -> Stopped:
 
 def _say_strangers(settings: Settings, kept: Kept, emit: Emit) -> None:
     """The receipt may name nodes that the settings of today do not; what runs there is not ended silently."""
-    if kept.receipt is None:
+    if kept.receipt is None or kept.receipt.stopped:
         return
     known = {(node.control, node.state_dir) for node in settings.nodes}
     for rank in kept.receipt.ranks:
@@ -70,6 +73,7 @@ LEFT = 5  # the agent's exit code when something is left
 
 
 def _check(session: Session, outcomes: dict[str, NodeStopped | NodeError]) -> None:
+    lost = {name: one for name, one in outcomes.items() if isinstance(one, NodeError)}
     left = [
         f"rank {rank.rank} on {name}: {title} (pid {pid})"
         for name, one in outcomes.items()
@@ -80,10 +84,9 @@ def _check(session: Session, outcomes: dict[str, NodeStopped | NodeError]) -> No
     if left:
         raise NotStopped(
             f"{len(left)} processes are still there after KILL; they sit in a driver or on a dead mount",
-            evidence=left,
+            evidence=[*left, *(f"{one}; nobody knows what runs there" for one in lost.values())],
             fix="look at the node: cat /proc/PID/wchan; it may need a reboot",
         )
-    lost = {name: one for name, one in outcomes.items() if isinstance(one, NodeError)}
     if lost:
         names = ", ".join(f"rank {rank_of(session.settings, name)} on {name}" for name in lost)
         raise Unreachable(
@@ -109,6 +112,16 @@ def _check_gone(seen: dict[str, NodeLook | NodeError]) -> None:
                 evidence=[f"{each.name} (pid {each.pid})" for each in living[0].processes],
                 fix="is something else starting it? look for its parent, then sparkctl stop again",
             )
+
+
+def _note(session: Session, kept: Kept, emit: Emit) -> None:
+    """Keep in the receipt that its ranks are gone; a full disk must not make a failure of a stop."""
+    if kept.receipt is None or kept.receipt.stopped:
+        return
+    try:
+        write_receipt(session.head, session.settings, replace(kept.receipt, stopped=utc_now()))
+    except SparkctlError as error:
+        emit(Told(Severity.WARNING, f"the receipt does not say that it was stopped: {error.what}", session.head.name))
 
 
 def _ranks(name: str, stopped: NodeStopped) -> list[RankStatus]:

@@ -45,6 +45,7 @@ class Receipt:
     ranks: tuple[RankReceipt, ...]
     forced: tuple[str, ...] = ()
     served: str = ""
+    stopped: str = ""
     stages: tuple[StageTime, ...] = ()
     sparkctl: str = ""
 

@@ -15,6 +15,7 @@ from threading import Lock
 
 from cluster.app.pace import Pace
 from cluster.app.session import Session
+from cluster.app.start import start
 from cluster.app.watch import Sightings
 from cluster.errors import NodeError, Unreachable
 from cluster.model.events import Event
@@ -92,6 +93,7 @@ class FakeCluster:
         opened = FakeNode(
             node.name, {("python3",): host.answer}, host.files, host.home, commands=host.commands, modes=host.modes
         )
+        opened.full_disk = host.full_disk
         host.connections.append(opened)
         return opened
 
@@ -112,6 +114,12 @@ class FakeCluster:
     def interrupted(self, at: float) -> None:
         """Ctrl-C while we wait."""
         self.clock.at(at, _interrupt)
+
+    def start(self) -> None:
+        """A real start; what was said and done until it served is forgotten."""
+        start(self.settings, self.open, self.emit, pace=self.pace)
+        self.events.clear()
+        self.acts.clear()
 
     def living(self) -> list[str]:
         return [

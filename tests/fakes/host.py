@@ -105,6 +105,7 @@ class FakeHost:
     reply: Json = field(default_factory=dict)
     completion: int | str = 200
     gone: bool = False
+    full_disk: bool = False
     files: dict[str, bytes] = field(default_factory=dict)
     modes: dict[str, int] = field(default_factory=dict)
     commands: list[Command] = field(default_factory=list)
@@ -116,6 +117,11 @@ class FakeHost:
         self.gone = True
         for one in self.connections:
             one.gone = True
+
+    def fill_disk(self) -> None:
+        self.full_disk = True
+        for one in self.connections:
+            one.full_disk = True
 
     def come_back(self) -> None:
         self.gone = False

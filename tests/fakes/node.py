@@ -20,6 +20,7 @@ class FakeNode:
     answers  by the longest fitting start of argv; text is what a successful program prints
     files    path -> content; `~/` is home
     gone     set it and nothing can be reached any more
+    full_disk   set it and nothing can be written any more
     """
 
     name: str = "fake"
@@ -32,6 +33,7 @@ class FakeNode:
     modes: dict[str, int] = field(default_factory=dict)
     closed: bool = False
     gone: bool = False
+    full_disk: bool = False
 
     @property
     def identity(self) -> Identity:
@@ -70,6 +72,8 @@ class FakeNode:
 
     def write(self, path: str, data: bytes, mode: int) -> None:
         self._check_reachable()
+        if self.full_disk:
+            raise file_failure("write", path, "ENOSPC", "No space left on device", self.name)
         self.files[self._full(path)] = data
         self.modes[self._full(path)] = mode
 

@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -24,22 +23,11 @@ from cluster.model.receipt import Receipt, from_json
 from cluster.model.settings import Launch, Watch
 from cluster.model.units import Seconds
 from cluster.node.base import Result
-from tests.build import GIB, pair
+from tests.build import GIB
 from tests.fakes.cluster import FakeCluster
 
 ROOT = "/home/op/.local/state/sparkctl/deployments/demo"
 NO_DISK = Result(1, b"", b"OSError: no space left on device")
-
-
-@pytest.fixture(autouse=True)
-def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Evidence goes to the folder one works in."""
-    monkeypatch.chdir(tmp_path)
-
-
-@pytest.fixture
-def cluster() -> FakeCluster:
-    return FakeCluster(pair(watch=Watch(hang_seconds=Seconds(20), ready_timeout=Seconds(60))))
 
 
 def begin(cluster: FakeCluster, *forced: str, **changes) -> Served:
@@ -346,6 +334,20 @@ def test_an_undo_that_cannot_reach_its_node_is_told(cluster):
 def _fail_and_lose(cluster: FakeCluster) -> None:
     cluster["spark-b"].go()
     raise StepFailed("start rank 0 failed", where="spark-a")
+
+
+def test_a_full_disk_on_the_head_is_told_and_leaves_nothing(cluster):
+    cluster["spark-a"].fill_disk()
+    error = failing(cluster, StepFailed)
+    assert (error.where, error.fix) == ("spark-a", "make room on spark-a: `df -h`, `df -i`")
+    assert (cluster.acts, cluster.living()) == ([], [])
+
+
+def test_a_disk_that_fills_up_while_it_loads_does_not_end_what_serves(cluster):
+    cluster.clock.at(5, cluster["spark-a"].fill_disk)
+    assert begin(cluster).already is False
+    assert told(cluster, Severity.WARNING)[0].startswith("the receipt does not say that it serves: cannot write ")
+    assert len(cluster.living()) == 2
 
 
 # ---- while it loads

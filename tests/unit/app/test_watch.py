@@ -143,9 +143,12 @@ def test_a_lost_connection_is_made_anew(cluster):
 
 def test_a_node_that_can_never_answer_ends_the_watch(cluster):
     cluster["spark-b"].fails["watch"] = ToolMissing("python3 is not in any folder we look in", where="spark-b")
-    with Session(cluster.settings, cluster.open) as session, Watch(session, BOOT, retry=0.01) as watch:
-        with pytest.raises(ToolMissing):
-            everything(watch, 3)
+    with (
+        Session(cluster.settings, cluster.open) as session,
+        Watch(session, BOOT, retry=0.01) as watch,
+        pytest.raises(ToolMissing),
+    ):
+        everything(watch, 3)
 
 
 def test_a_watching_program_that_ends_is_trouble(cluster):
