@@ -2,6 +2,7 @@
 
 import heapq
 import queue
+import re
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
@@ -9,7 +10,7 @@ from threading import Event, Thread
 
 from cluster.app.ranks import RUNTIME, look, newest, rank_of
 from cluster.app.session import OpenNode, Session
-from cluster.errors import Exit, NodeError, SparkctlError, StepFailed
+from cluster.errors import Exit, NodeError, SettingsError, SparkctlError, StepFailed
 from cluster.model.deployment import DeploymentId
 from cluster.model.events import Emit, LogLine, Severity, Told
 from cluster.model.settings import Settings
@@ -31,6 +32,7 @@ class Wanted:
 
 def logs(settings: Settings, open_one: OpenNode, emit: Emit, wanted: Wanted) -> Exit:
     """Exit code: done, absent when there is nothing to read, unreachable when a rank's node could not be asked."""
+    _check(settings, wanted)
     with Session(settings, open_one, emit) as session:
         for error in session.missing.values():
             emit(Told(Severity.WARNING, f"its log is not shown: {error.what}", error.where))
@@ -44,6 +46,18 @@ def logs(settings: Settings, open_one: OpenNode, emit: Emit, wanted: Wanted) -> 
         else:
             _merge(session, sources, emit)
         return Exit.UNREACHABLE if session.missing else Exit.DONE
+
+
+def _check(settings: Settings, wanted: Wanted) -> None:
+    """What can be refused without asking anybody."""
+    ranks = range(len(settings.nodes))
+    for rank in wanted.ranks:
+        if rank not in ranks:
+            raise SettingsError(f"there is no rank {rank}", fix=f"ranks are {' and '.join(map(str, ranks))}")
+    try:
+        re.compile(wanted.grep or "")
+    except re.error as error:
+        raise SettingsError(f"--grep {wanted.grep}: {error}", fix="write a regular expression of Python") from error
 
 
 def _sources(session: Session, which: DeploymentId, wanted: Wanted) -> dict[str, LogSource]:

@@ -1,6 +1,7 @@
 """What a node tells about its ranks: parsed answers of the programs that the native runtime sends."""
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
@@ -13,6 +14,7 @@ from cluster.probe.ras import RasReport, RasVerdict, read_text
 from cluster.probe.vllm_metrics import Counters, read_counters
 
 T = TypeVar("T")
+_STAMP = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z")
 HttpAnswer = int | str  # a status, or `refused`, `timeout`, `error: ...`
 
 
@@ -223,9 +225,9 @@ def parse_failure(text: str) -> str:
 
 
 def parse_log_line(line: str) -> LoggedLine:
-    """`2026-11-30T17:30:00.123Z text`."""
+    """`2026-11-30T17:30:00.123Z text`; a line that does not begin so has no time."""
     at, _, text = line.partition(" ")
-    return LoggedLine(at, text)
+    return LoggedLine(at, text) if _STAMP.fullmatch(at) else LoggedLine("", line)
 
 
 def _parse(text: str, read: Callable[[dict[str, Any]], T]) -> T:

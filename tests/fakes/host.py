@@ -123,6 +123,11 @@ class FakeHost:
         for one in self.connections:
             one.full_disk = True
 
+    def end(self) -> None:
+        """Its ranks are stopped, by somebody who asks."""
+        for rank in self.living():
+            rank.ended = _exit(0, None, self.now(), requested=True)
+
     def come_back(self) -> None:
         self.gone = False
         for one in self.connections:
