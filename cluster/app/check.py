@@ -9,9 +9,8 @@ from cluster.errors import Refused
 from cluster.model.deployment import rank_dir
 from cluster.model.events import Emit, Finding, Severity
 from cluster.model.facts import Identity, NodeFacts
-from cluster.model.rules import is_local
+from cluster.plan.fabric_checks import wire_ranks
 from cluster.plan.launch import Wiring
-from cluster.plan.link import wire
 from cluster.plan.preflight import check_equal, check_key, check_node, check_ports, refusals
 from cluster.runtime.base import LaunchSpec
 
@@ -30,9 +29,8 @@ def check(session: Session, emit: Emit, forced: frozenset[str] = frozenset(), *,
     settings = session.settings
     facts = session.each(facts_of)
     identities = session.each(lambda node: identity_of(node, settings, settings.nodes[rank_of(settings, node.name)]))
-    alone = all(is_local(node) for node in settings.nodes)
-    wired = [wire(node, facts[node.name], alone) for node in settings.nodes]
-    findings = [finding for _, found in wired for finding in found]
+    wiring, fabric = wire_ranks(settings, facts)
+    findings = list(fabric)
     if ports:
         findings += check_ports(settings, facts[settings.head.name])
     for name, seen in identities.items():
@@ -40,7 +38,7 @@ def check(session: Session, emit: Emit, forced: frozenset[str] = frozenset(), *,
     findings += check_key(settings, identities[settings.head.name])
     findings += [one for one in check_equal(settings, identities) if one.severity is not Severity.NOT_CHECKED]
     judge(findings, emit, forced)
-    return Checked(facts, identities, tuple(one for one, _ in wired))
+    return Checked(facts, identities, wiring)
 
 
 def judge(findings: list[Finding], emit: Emit, forced: frozenset[str]) -> None:
@@ -51,7 +49,9 @@ def judge(findings: list[Finding], emit: Emit, forced: frozenset[str]) -> None:
     if refused:
         raise Refused(
             f"{len(refused)} check{'s' if len(refused) > 1 else ''} failed; nothing was changed",
-            evidence=[f"{one.node or 'all nodes'}: {one.observed}" for one in refused],
+            evidence=dict.fromkeys(
+                line for one in refused for line in (f"{one.node or 'all nodes'}: {one.observed}", *one.details)
+            ),
             fix="\n".join(dict.fromkeys(one.fix for one in refused if one.fix)),
         )
 

@@ -10,19 +10,20 @@ from cluster.model.settings import NodeSettings, Settings
 from cluster.node.base import Node, Result
 from cluster.probe.base import Answer, Probe
 from cluster.probe.identity import parse_identity
+from cluster.probe.rdma import FABRIC
 from cluster.probe.system import ADDRESSES, HCAS, LISTENERS, MEMORY
 
-PROBES: tuple[Probe[Any], ...] = (ADDRESSES, LISTENERS, MEMORY, HCAS)
+PROBES: tuple[Probe[Any], ...] = (ADDRESSES, LISTENERS, MEMORY, HCAS, FABRIC)
 DIGEST_LIMIT = 600.0  # a small model is hashed whole, from a disk that may be busy
 
 
 def facts_of(node: Node) -> NodeFacts:
     questions = [{"argv": one.ask.argv} if one.ask.argv else {"file": one.ask.file} for one in PROBES]
     answers = [Answer(**one) for one in json.loads(told(node, node.run(agent("ask", questions))))]
-    addresses, listeners, memory, hcas = (
+    addresses, listeners, memory, hcas, fabric = (
         _parsed(node, probe, answer) for probe, answer in zip(PROBES, answers, strict=True)
     )
-    return NodeFacts(node.name, addresses, listeners, memory, hcas)
+    return NodeFacts(node.name, addresses, listeners, memory, hcas, fabric)
 
 
 def _parsed(node: Node, probe: Probe[Any], answer: Answer) -> Any:

@@ -79,7 +79,7 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What a check saw. `id` is stable, e.g. PORT.FREE; `fix` is what to type."""
+    """What a check saw. `id` is stable, e.g. PORT.FREE; `fix` is what to type; `details` is evidence, e.g. a table."""
 
     id: str
     severity: Severity
@@ -87,6 +87,7 @@ class Finding:
     observed: str
     expected: str = ""
     fix: str = ""
+    details: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

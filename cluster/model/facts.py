@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from cluster.model.fabric import NO_FABRIC, Fabric
 from cluster.model.units import Bytes
 
 
@@ -85,3 +86,4 @@ class NodeFacts:
     listeners: tuple[Listener, ...]
     memory: Memory
     hcas: tuple[Hca, ...] = ()
+    fabric: Fabric = NO_FABRIC

@@ -1,9 +1,13 @@
 """Which interface carries a rank's fabric address, and whether that address can be reached by the other ranks."""
 
+from ipaddress import ip_network
+
 from cluster.model.events import Finding, Severity
 from cluster.model.facts import Address, NodeFacts
 from cluster.model.settings import NodeSettings
 from cluster.plan.launch import Wiring
+
+HOST_ROUTE = 31  # prefixes from here on hold no second interface
 
 
 def wire(node: NodeSettings, facts: NodeFacts, alone: bool) -> tuple[Wiring, tuple[Finding, ...]]:
@@ -23,6 +27,21 @@ def wire(node: NodeSettings, facts: NodeFacts, alone: bool) -> tuple[Wiring, tup
         case _:
             observed = f"{node.address} on {wired.interface}"
             return wired, (_finding(node, Severity.OK, observed),)
+
+
+def subnets(facts: NodeFacts, wired: Wiring) -> Finding:
+    """One subnet on two interfaces, one of the fabric: the kernel answers on either, and a rail takes the wrong way."""
+    rails = {wired.interface} | {name for port in facts.fabric.ports for name in port.interfaces}
+    nets: dict[str, set[str]] = {}
+    for one in facts.addresses:
+        if not one.is_loopback and one.is_up and one.prefix < HOST_ROUTE:
+            nets.setdefault(str(ip_network(f"{one.address}/{one.prefix}", strict=False)), set()).add(one.interface)
+    doubled = {net: names for net, names in nets.items() if len(names) > 1 and names & rails}
+    if not doubled:
+        return Finding("FABRIC.SUBNET", Severity.OK, facts.node, "every fabric interface has a subnet of its own")
+    told = "; ".join(f"{net} is on {' and '.join(sorted(names))}" for net, names in doubled.items())
+    fix = "give each interface a subnet of its own, the same on all nodes: e.g. 10.40.0.0/24 and 10.41.0.0/24"
+    return Finding("FABRIC.SUBNET", Severity.WARNING, facts.node, told, "one subnet per interface", fix)
 
 
 def _absent(node: NodeSettings, facts: NodeFacts) -> Finding:

@@ -70,10 +70,10 @@ class WatchSide(Protocol):
 
 
 def shown_severities(verbosity: int) -> frozenset[Severity]:
-    """Checks that passed are only counted, unless asked for; quiet leaves what stops the verb."""
+    """Checks that passed or saw nothing are only counted, unless asked for; quiet leaves what stops the verb."""
     if verbosity <= QUIET:
         return frozenset({Severity.REFUSAL})
-    return frozenset(Severity) if verbosity else frozenset(Severity) - {Severity.OK}
+    return frozenset(Severity) if verbosity else frozenset(Severity) - {Severity.OK, Severity.NOT_CHECKED}
 
 
 class PlainProgress:

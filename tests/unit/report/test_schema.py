@@ -81,6 +81,7 @@ def test_an_event_is_its_fields_in_an_envelope():
         "observed": "held",
         "expected": "",
         "fix": "free it",
+        "details": [],
     }
 
 
