@@ -7,7 +7,7 @@ from cluster.model.deployment import DeploymentId
 from cluster.model.events import PlannedStage, PlannedStep, PlanReport
 from cluster.model.settings import NodeSettings, Settings
 from cluster.model.steps import Plan, Stage
-from cluster.plan.launch import Wiring, launch_spec
+from cluster.plan.launch import Wiring, key_step, launch_spec
 from cluster.plan.shown import plan_report
 from cluster.runtime.base import RankSpec
 
@@ -19,7 +19,7 @@ def plan(settings: Settings) -> PlanReport:
     wiring = tuple(_wiring(node) for node in settings.nodes)
     spec = launch_spec(settings, DeploymentId(settings.deployment, BOOT), wiring)
     stages = (
-        Stage("prepare", RUNTIME.prepare(spec)),
+        Stage("prepare", (*key_step(settings), *RUNTIME.prepare(spec))),
         Stage("launch", RUNTIME.launch(spec), in_order=True),
     )
     report = plan_report(settings.deployment, Plan(stages), tuple(_notes(settings)))

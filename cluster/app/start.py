@@ -3,7 +3,6 @@
 import secrets
 from dataclasses import replace
 from datetime import UTC, datetime
-from pathlib import PurePosixPath
 
 from cluster import __version__
 from cluster.app.check import Checked, check, compare_written
@@ -21,8 +20,8 @@ from cluster.model.deployment import DeploymentId, State
 from cluster.model.events import Emit, Served, Severity, Told
 from cluster.model.receipt import RankReceipt, Receipt
 from cluster.model.settings import Settings
-from cluster.model.steps import Stage, Write
-from cluster.plan.launch import Wiring, api_url, key_file, launch_spec
+from cluster.model.steps import Stage
+from cluster.plan.launch import Wiring, api_url, environment_digest, key_step, launch_spec
 from cluster.probe.ranks import parse_launch
 from cluster.runtime.base import LaunchSpec
 
@@ -57,7 +56,7 @@ def begin(session: Session, emit: Emit, stages: Stages, forced: frozenset[str], 
     transaction = Transaction(session, emit)
     try:
         with stages.stage("prepare"):
-            transaction.run(Stage("prepare", (*_key_step(session.settings), *RUNTIME.prepare(spec))))
+            transaction.run(Stage("prepare", (*key_step(session.settings), *RUNTIME.prepare(spec))))
             compare_written(session, spec, checked, emit, forced)
             receipt = new_receipt(session, spec, checked, forced)
             write_receipt(session.head, session.settings, receipt)
@@ -69,15 +68,6 @@ def begin(session: Session, emit: Emit, stages: Stages, forced: frozenset[str], 
         transaction.undo()
         raise
     return _wait_and_serve(session, receipt, emit, stages, transaction, pace)
-
-
-def _key_step(settings: Settings) -> tuple[Write, ...]:
-    """A key that stands in the settings goes into a file of the head that only its owner reads."""
-    key = settings.serve.api_key
-    if key is None or settings.serve.api_key_file:
-        return ()
-    path = PurePosixPath(key_file(settings))
-    return (Write(settings.head.name, "put the API key there", path, key.reveal().encode(), 0o600),)
 
 
 def _already(session: Session, emit: Emit, stages: Stages, pace: Pace) -> Served | None:
@@ -115,8 +105,10 @@ def _same_as_asked(settings: Settings, receipt: Receipt) -> None:
     wiring = tuple(Wiring(node.address, node.interface) for node in settings.nodes)
     wanted = launch_spec(settings, receipt.which, wiring)
     asked, runs = tuple(rank.argv for rank in wanted.ranks), tuple(rank.argv for rank in receipt.ranks)
-    if asked != runs:
+    environment = receipt.environment_digest in ("", environment_digest(settings))
+    if asked != runs or not environment:
         differing = sorted(set(asked[0]) ^ set(runs[0])) if runs else []
+        differing += [] if environment else ["environment variables"]
         raise Refused(
             "it runs already, with other settings than asked for now",
             where=settings.deployment,
@@ -189,6 +181,7 @@ def new_receipt(session: Session, spec: LaunchSpec, checked: Checked, forced: fr
         url=api_url(settings),
         model=settings.serve.served_model_name or settings.serve.model,
         ranks=tuple(ranks),
+        environment_digest=environment_digest(settings),
         forced=tuple(sorted(forced)),
         sparkctl=__version__,
     )

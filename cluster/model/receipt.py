@@ -36,6 +36,8 @@ class RankReceipt:
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
+    """`environment_digest` covers the variables that all ranks share, for their values are not kept."""
+
     deployment: str
     boot: str
     recipe: str
@@ -48,6 +50,7 @@ class Receipt:
     stopped: str = ""
     stages: tuple[StageTime, ...] = ()
     sparkctl: str = ""
+    environment_digest: str = ""
 
     @property
     def which(self) -> DeploymentId:

@@ -1,10 +1,13 @@
 """One flag list and one environment for all ranks, then the few differences between ranks."""
 
 from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import PurePosixPath
 
 from cluster.model.deployment import DeploymentId, deployment_root
 from cluster.model.flags import serve_flags, variables
 from cluster.model.settings import NodeSettings, Settings
+from cluster.model.steps import Write
 from cluster.runtime.base import LaunchSpec, RankSpec
 
 # What may differ between ranks; everything else is compared before a boot, for vLLM boots unequal ranks and answers
@@ -21,6 +24,8 @@ RANK_VARIABLES = frozenset(
         "VLLM_HOST_IP",
     }
 )
+
+BOOT_LIMIT = "VLLM_ENGINE_READY_TIMEOUT_S"
 
 # No telemetry, no hub, no colour in files. Tokens that a rank never needs stay out.
 ALWAYS = {
@@ -65,6 +70,15 @@ def key_file(settings: Settings) -> str:
     if settings.serve.api_key_file or settings.serve.api_key is None:
         return settings.serve.api_key_file
     return str(deployment_root(settings.head.state_dir, settings.deployment) / "api-key")
+
+
+def key_step(settings: Settings) -> tuple[Write, ...]:
+    """A key that stands in the settings goes into a file of the head that only its owner reads."""
+    key = settings.serve.api_key
+    if key is None or settings.serve.api_key_file:
+        return ()
+    path = PurePosixPath(key_file(settings))
+    return (Write(settings.head.name, "put the API key there", path, key.reveal().encode(), 0o600),)
 
 
 def api_url(settings: Settings) -> str:
@@ -127,6 +141,12 @@ def common_environment(settings: Settings) -> dict[str, str]:
     """The variables that all ranks share: ours, those of settings, then the user's own."""
     ours = ALWAYS | {"VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS": f"{settings.launch.execute_timeout:.0f}"}
     return ours | dict(variables(settings))
+
+
+def environment_digest(settings: Settings) -> str:
+    """Of what all ranks share, less the limit of a boot: to wait longer for one is no other way to run it."""
+    shared = {name: value for name, value in common_environment(settings).items() if name != BOOT_LIMIT}
+    return sha256(repr(sorted(shared.items())).encode()).hexdigest()[:16]
 
 
 def rank_argv(common: tuple[str, ...], rank: int) -> tuple[str, ...]:

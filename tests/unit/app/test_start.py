@@ -166,6 +166,18 @@ def test_start_with_other_settings_is_refused_and_says_which(cluster):
     assert len(cluster.living()) == 2
 
 
+def test_start_with_another_environment_is_refused_too(cluster):
+    begin(cluster)
+    with pytest.raises(Refused) as caught:
+        begin(cluster, launch=Launch(venv="/opt/vllm", environment=(("NCCL_PROTO", "^LL128"),)))
+    assert caught.value.evidence == ("differs in: environment variables",)
+
+
+def test_to_wait_longer_is_no_other_setting(cluster):
+    begin(cluster)
+    assert begin(cluster, watch=Watch(ready_timeout=Seconds(999), hang_seconds=Seconds(5))).already
+
+
 def test_ranks_without_a_receipt_are_not_taken_for_ours(cluster):
     begin(cluster)
     del cluster["spark-a"].files[f"{ROOT}/receipt.json"]
