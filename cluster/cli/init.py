@@ -2,6 +2,7 @@
 
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -11,6 +12,9 @@ from cluster.errors import Exit, SettingsError
 from cluster.model.events import Severity, Told
 from cluster.model.nodes import NodeSettings
 from cluster.model.rules import Need
+
+if TYPE_CHECKING:
+    from cluster.config.propose import Proposal
 
 
 def write_first(options: Options, workers: tuple[str, ...], output: str | None, *, yes: bool) -> None:
@@ -31,7 +35,7 @@ def write_first(options: Options, workers: tuple[str, ...], output: str | None, 
     run(options, act, need=Need.NOTHING)
 
 
-def _propose(call: Call, workers: tuple[str, ...]):  # type: ignore[no-untyped-def]  # noqa: ANN202
+def _propose(call: Call, workers: tuple[str, ...]) -> "Proposal":
     from cluster.app.look_around import look_around
     from cluster.config.propose import propose
 
@@ -48,7 +52,10 @@ def _agreed(path: Path) -> bool:
             fix="remove it first, or name another file with --output" if path.exists() else "sparkctl init --yes",
         )
     what = f"Replace {path}?" if path.exists() else f"Write {path}?"
-    return click.confirm(what, default=False, err=True)
+    try:
+        return click.confirm(what, default=False, err=True)
+    except click.Abort:  # Ctrl-C, or the end of the input
+        raise KeyboardInterrupt from None
 
 
 def _write(path: Path, text: str) -> None:

@@ -8,15 +8,20 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
+
+import click
 
 from cluster.cli.developer_log import keep_log
 from cluster.cli.options import Options
-from cluster.errors import Exit, SettingsError, SparkctlError
+from cluster.errors import Exit, SparkctlError
 from cluster.model.events import Emit, Failed, Severity, Told
 from cluster.model.rules import Need
 from cluster.model.settings import Settings
 from cluster.report import Redactor, make_reporter
+
+if TYPE_CHECKING:
+    from cluster.app.session import OpenNode
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,11 +31,14 @@ class Call:
     settings: Settings
     emit: Emit
     options: Options
+    given: "OpenNode | None" = None
 
     @property
-    def open_one(self):  # type: ignore[no-untyped-def]  # noqa: ANN201
+    def open_one(self) -> "OpenNode":
         from cluster.app.session import Access, open_with
 
+        if self.given is not None:
+            return self.given
         return open_with(Access(self.options.ssh_config, self.options.accept_new_host_key), self.emit)
 
 
@@ -40,6 +48,7 @@ Act = Callable[[Call], int | None]
 def run(options: Options, act: Act, *, need: Need = Need.SERVE, starts: bool = False, watch: bool = False) -> NoReturn:
     """Do one verb. `starts`: also refuse settings that nothing would act on yet."""
     signal.signal(signal.SIGTERM, _terminated)
+    given = click.get_current_context().obj
     keep_log(options.verbose)
     redactor = Redactor()
     with _hushed_pipe():
@@ -54,7 +63,9 @@ def run(options: Options, act: Act, *, need: Need = Need.SERVE, starts: bool = F
             redactor=redactor,
         )
         with reporter as emit:
-            code = _guarded(emit, lambda: act(Call(_settings(options, emit, redactor, need, starts), emit, options)))
+            code = _guarded(
+                emit, lambda: act(Call(_settings(options, emit, redactor, need, starts), emit, options, given))
+            )
         sys.stdout.flush()
         sys.exit(code)
     sys.exit(Exit.DONE)
@@ -170,7 +181,3 @@ class _hushed_pipe:  # noqa: N801  # reads as the context it is
             with suppress(OSError):
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             sys.exit(Exit.DONE)
-
-
-def fail_early(what: str, fix: str) -> NoReturn:
-    raise SettingsError(what, fix=fix)

@@ -1,12 +1,17 @@
 """The `sparkctl` command: the group, its version, and exit codes for what click itself refuses."""
 
 import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import click
 
 from cluster import __version__
 from cluster.cli.commands import VERBS
 from cluster.errors import Exit
+
+if TYPE_CHECKING:
+    from cluster.app.session import OpenNode
 
 EPILOG = """
 Settings, strongest first: options, SPARKCTL_NAME variables, .env, cluster.yaml, the recipe, defaults.
@@ -38,9 +43,10 @@ for verb in VERBS:
     cli.add_command(verb)
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None, *, open_one: "OpenNode | None" = None) -> None:
+    """Of the process unless `arguments` are given; `open_one` gives other nodes than the real ones."""
     try:
-        cli.main(standalone_mode=False)
+        cli.main(arguments, prog_name="sparkctl", standalone_mode=False, obj=open_one)
     except click.exceptions.Abort:
         sys.exit(Exit.INTERRUPTED)
     except click.ClickException as error:

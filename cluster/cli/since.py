@@ -10,7 +10,7 @@ def moment(text: str, now: datetime | None = None) -> str:
     """UTC as the logs write it. `10min` and `90s` are ages; a time without a zone is UTC."""
     try:
         seen = (now or datetime.now(UTC)) - timedelta(seconds=parse_duration(text))
-    except ValueError:
+    except (ValueError, OverflowError):
         try:
             seen = datetime.fromisoformat(text)
         except ValueError:
