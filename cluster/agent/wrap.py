@@ -16,6 +16,7 @@ import select
 import signal
 import struct
 import subprocess
+import sys
 import time
 
 TYPE_CHECKING = False  # typing takes 10 ms to import, and every command would pay for it
@@ -269,6 +270,11 @@ def find(program: str, dirs: list[str], cwd: str | None) -> tuple[str | None, li
     return None, candidates if "/" in program else dirs
 
 
+def named(program: str) -> str:
+    """`python3` is the one that runs us: it works, and the first on the path may be a version manager's slow script."""
+    return sys.executable if program == "python3" and sys.executable else program
+
+
 def run(request: dict[str, Any], stdin: bytes) -> None:
     variables = dict(os.environ, LC_ALL="C")
     variables.update(request["env"])
@@ -277,7 +283,8 @@ def run(request: dict[str, Any], stdin: bytes) -> None:
     cwd = os.path.expanduser(request["cwd"]) if request["cwd"] else None
     if cwd and not os.path.isdir(cwd):
         return send(end("failed", code="ENOENT", text="the folder %s does not exist" % cwd))
-    program, tried = find(request["argv"][0], dirs, cwd)
+    argv = [named(request["argv"][0]), *request["argv"][1:]]
+    program, tried = find(argv[0], dirs, cwd)
     if program is None:
         return send(end("missing", tried=tried))
     wake, woken = os.pipe()
@@ -290,7 +297,7 @@ def run(request: dict[str, Any], stdin: bytes) -> None:
         signal.signal(number, lambda got, _: told.append(got))
     try:
         child = subprocess.Popen(
-            [to_bytes(argument) for argument in request["argv"]],
+            [to_bytes(argument) for argument in argv],
             executable=to_bytes(program),
             stdin=subprocess.PIPE if stdin else subprocess.DEVNULL,
             stdout=subprocess.PIPE,

@@ -16,5 +16,5 @@ def source(name: str) -> bytes:
 
 def agent(name: str, parameters: Any, limit: float = 30.0) -> Command:
     """Nothing has to lie on the node for it, and what runs there is always of our own version."""
-    argv = ("python3", "-I", "-", json.dumps(parameters, separators=(",", ":")))
+    argv = ("python3", "-IS", "-", json.dumps(parameters, separators=(",", ":")))
     return Command(argv, stdin=source(name), limit=Seconds(limit))

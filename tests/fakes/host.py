@@ -165,8 +165,9 @@ def utc(epoch: float) -> str:
 
 def _asked(command: Command) -> tuple[str, Json]:
     request = json.loads(command.argv[-1])
-    if command.argv[1] == "-IS":
-        return command.argv[3], request
+    verb = command.argv[3]
+    if verb != command.argv[-1]:
+        return verb, request
     name = next(one for one in ("ask", "identity", "lock", "chat") if command.stdin == source(one))
     if name == "identity" and request["spec"]:
         name = "readback"

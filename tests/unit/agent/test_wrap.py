@@ -2,6 +2,7 @@
 
 import ast
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,9 @@ SOURCE = Path(wrap.__file__).read_text()
 def test_source_is_python_3_9_and_needs_only_the_standard_library() -> None:
     tree = ast.parse(SOURCE, feature_version=(3, 9))
     modules = [alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names]
-    assert set(modules) == {"contextlib", "errno", "json", "os", "select", "signal", "struct", "subprocess", "time"}
+    assert set(modules) == {
+        "contextlib", "errno", "json", "os", "select", "signal", "struct", "subprocess", "sys", "time",
+    }  # fmt: skip
 
 
 def test_given_folders_come_first_and_none_twice(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -49,6 +52,14 @@ def test_program_with_a_slash_is_taken_from_the_folder_it_runs_in(tmp_path: Path
     (tmp_path / "tool").chmod(0o755)
     assert wrap.find("./tool", ["/bin"], str(tmp_path))[0] == f"{tmp_path}/./tool"
     assert wrap.find("./other", ["/bin"], str(tmp_path)) == (None, [f"{tmp_path}/./other"])
+
+
+def test_python_is_the_one_that_runs_the_wrapper() -> None:
+    assert [wrap.named(name) for name in ("python3", "python3.9", "/usr/bin/python3")] == [
+        sys.executable,
+        "python3.9",
+        "/usr/bin/python3",
+    ]
 
 
 def test_bytes_that_are_no_text_survive_as_arguments() -> None:

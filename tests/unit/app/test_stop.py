@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from cluster.app.agents import source
 from cluster.app.restart import restart
 from cluster.app.stop import stop
 from cluster.errors import Exit, NotStopped, Refused, SparkctlError, StepFailed, Unreachable
@@ -207,7 +208,7 @@ def test_restart_stops_and_starts_under_one_lock(serving):
     assert served.boot != boot
     assert sorted(serving.acts[:2]) == ["stop rank 0 on spark-a", "stop rank 1 on spark-b"]
     assert serving.acts[2:] == ["launch rank 1 on spark-b", "launch rank 0 on spark-a"]
-    assert sum(command.argv[1] == "-I" and b"flock" in command.stdin for command in serving["spark-a"].commands) == 2
+    assert sum(command.stdin == source("lock") for command in serving["spark-a"].commands) == 2
     assert [one.stage for one in serving.of(StageStarted)] == [
         "connect",
         "check first",
