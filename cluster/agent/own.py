@@ -12,7 +12,10 @@ from typing import Any, Dict, List, NamedTuple, NoReturn, Optional, Set, Tuple
 
 Json = Dict[str, Any]
 MARK = "SPARKCTL_RANK_DIR"
-_MARKS: Dict[int, str] = {}
+TICKS = os.sysconf("SC_CLK_TCK")
+PAGE = os.sysconf("SC_PAGE_SIZE")
+_MARKS: Dict[Tuple[int, int], str] = {}
+_GROUPS: Dict[Tuple[int, int], str] = {}
 
 
 class Process(NamedTuple):
@@ -29,9 +32,12 @@ class Process(NamedTuple):
 
 def processes() -> Dict[int, Process]:
     """Everything that runs. A zombie without other threads holds nothing and counts as gone."""
-    _MARKS.clear()
     found = (read_process(int(name)) for name in os.listdir("/proc") if name.isdigit())
-    return {one.pid: one for one in found if one and not (one.state in "ZX" and one.threads <= 1)}
+    table = {one.pid: one for one in found if one and not (one.state in "ZX" and one.threads <= 1)}
+    for known in (_MARKS, _GROUPS):
+        for pid, ticks in [key for key in known if key[0] not in table or table[key[0]].ticks != key[1]]:
+            del known[pid, ticks]
+    return table
 
 
 def read_process(pid: int) -> Optional[Process]:
@@ -40,8 +46,8 @@ def read_process(pid: int) -> Optional[Process]:
         return None
     comm = text[text.index("(") + 1 : text.rindex(")")]
     field = text[text.rindex(")") + 2 :].split()
-    cpu = (int(field[11]) + int(field[12])) / os.sysconf("SC_CLK_TCK")
-    rss = int(field[21]) * os.sysconf("SC_PAGE_SIZE")
+    cpu = (int(field[11]) + int(field[12])) / TICKS
+    rss = int(field[21]) * PAGE
     return Process(pid, int(field[1]), int(field[3]), field[0], int(field[17]), int(field[19]), cpu, rss, comm)
 
 
@@ -83,15 +89,22 @@ def descendants(roots: Set[int], table: Dict[int, Process]) -> Set[int]:
 
 
 def is_marked(process: Process, folder: str, unit: Optional[str]) -> bool:
+    """A process is born with its mark and in its group, so each is asked once: a watch looks at hundreds every second.
+
+    Only the shim may be seen before it got them; what it wrote of itself proves it.
+    """
     if process.rss == 0:  # the kernel's own threads
         return False
-    if process.pid not in _MARKS:  # asked for each boot of a deployment
+    key = (process.pid, process.ticks)
+    if key not in _MARKS:
         words = read("/proc/%d/environ" % process.pid).split("\0")
         marks = [word[len(MARK) + 1 :] for word in words if word.startswith(MARK + "=")]
-        _MARKS[process.pid] = marks[0] if marks else ""
-    if _MARKS[process.pid] == folder:
+        _MARKS[key] = marks[0] if marks else ""
+    if _MARKS[key] == folder:
         return True
-    return bool(unit) and ("/%s.service" % unit) in read("/proc/%d/cgroup" % process.pid)
+    if unit and key not in _GROUPS:
+        _GROUPS[key] = read("/proc/%d/cgroup" % process.pid)
+    return bool(unit) and ("/%s.service" % unit) in _GROUPS[key]
 
 
 def name_of(process: Process) -> str:
@@ -133,12 +146,24 @@ def is_same(pid: int, ticks: Optional[int]) -> bool:
 
 
 def read(path: str) -> str:
-    """The text of a file, empty when it cannot be read: processes end while we look."""
+    """The text of a file, empty when it cannot be read: processes end while we look.
+
+    Without a file object, which costs more than the look itself at /proc.
+    """
+    parts = []
     try:
-        with open(path, "rb") as file:
-            return file.read().decode("utf-8", "replace")
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            while True:
+                part = os.read(descriptor, 1 << 16)
+                if not part:
+                    break
+                parts.append(part)
+        finally:
+            os.close(descriptor)
     except OSError:
         return ""
+    return b"".join(parts).decode("utf-8", "replace")
 
 
 def read_json(path: str) -> Json:
