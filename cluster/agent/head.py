@@ -25,6 +25,7 @@ COUNTERS = (
 HEALTH_LIMIT = 5.0
 RAS_LIMIT = 2.0
 RAS_MOST = 1 << 16
+UNTIL_UP = 0.1
 
 
 def ask(http: Json, method: str, path: str, limit: float, body: Optional[Json] = None) -> Tuple[Answer, str]:
@@ -149,10 +150,35 @@ class Asker(threading.Thread):
             time.sleep(self.every)
 
 
+class HealthAsker(Asker):
+    """Asks often until the server is up, as being refused costs next to nothing, and tells of each change."""
+
+    def __init__(self, http: Json, every: float, news: threading.Event) -> None:
+        super().__init__(lambda: ask_health(http), every)
+        self.news, self.up = news, threading.Event()
+        self.health: Answer = ""
+
+    def run(self) -> None:
+        while True:
+            self.latest = seen = self.question()
+            if isinstance(seen, dict):
+                self.take(seen["health"])
+            time.sleep(self.every if self.up.is_set() else min(self.every, UNTIL_UP))
+
+    def take(self, health: Answer) -> None:
+        if health != self.health:
+            self.health = health
+            self.news.set()
+        if health == 200:
+            self.up.set()
+        else:
+            self.up.clear()
+
+
 class CompletionAsker(threading.Thread):
     """After the server's first 200, a completion until one succeeds; then, if so wished, one now and then."""
 
-    def __init__(self, http: Json, head: Asker, wish: Mapping[str, float]) -> None:
+    def __init__(self, http: Json, head: HealthAsker, wish: Mapping[str, float]) -> None:
         super().__init__(daemon=True)
         self.http, self.head, self.limit, self.every = http, head, float(wish.get("limit") or 60.0), wish.get("every")
         self.latest: Optional[Json] = None
@@ -160,19 +186,14 @@ class CompletionAsker(threading.Thread):
 
     def run(self) -> None:
         while True:
-            if not self.is_up():
-                time.sleep(0.2)
-                continue
+            self.head.up.wait()
             self.asking_since = time.time()
             self.latest = ask_completion(self.http, self.limit)
             self.asking_since = None
+            self.head.news.set()
             if self.latest["answer"] != 200:
                 time.sleep(1.0)
             elif self.every is None:
                 return
             else:
                 time.sleep(self.every)
-
-    def is_up(self) -> bool:
-        seen = self.head.latest
-        return isinstance(seen, dict) and seen["health"] == 200

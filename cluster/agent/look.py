@@ -35,10 +35,11 @@ import json
 import os
 import socket
 import sys
+import threading
 import time
 from typing import Any, Dict, Iterator, List, Optional
 
-from cluster.agent.head import Asker, CompletionAsker, ask_gpus, ask_health, ask_ras, look_at_head
+from cluster.agent.head import Asker, CompletionAsker, HealthAsker, ask_gpus, ask_ras, look_at_head
 from cluster.agent.own import (
     Json,
     Process,
@@ -118,9 +119,9 @@ def look(request: Json) -> Json:
 
 
 def watch(request: Json) -> Iterator[Json]:
-    """Questions to the server run beside; a line comes in each interval whatever hangs."""
-    every, http = float(request.get("every", 1.0)), request.get("http")
-    head = Asker(lambda: ask_health(http or {}), every) if http else None
+    """Questions to the server run beside; a line comes in each interval whatever hangs, and at once with news of it."""
+    every, http, news = float(request.get("every", 1.0)), request.get("http"), threading.Event()
+    head = HealthAsker(http, every, news) if http else None
     wish = request.get("completion")
     completion = CompletionAsker(http, head, wish) if http and head and wish else None
     ras = Asker(lambda: ask_ras(request["ras"]), max(every, 2.0)) if request.get("ras") else None
@@ -131,6 +132,7 @@ def watch(request: Json) -> Iterator[Json]:
     places = {int(rank): tuple(place) for rank, place in (request.get("places") or {}).items()}
     while True:
         began = time.monotonic()
+        news.clear()  # before the look, which tells of all that came until now
         ranks = watch_ranks(request, places)
         node = sight_of_node(ranks)
         seen = head.latest if head else None
@@ -139,7 +141,7 @@ def watch(request: Json) -> Iterator[Json]:
             node["head"] = dict(seen, **more)
         node["ras"], node["gpus"] = ras and ras.latest, gpus and gpus.latest
         yield node
-        time.sleep(max(0.05, began + every - time.monotonic()))
+        news.wait(max(0.05, began + every - time.monotonic()))
 
 
 def watch_ranks(request: Json, places: Dict[int, Any]) -> List[Json]:
