@@ -4,14 +4,20 @@ from typing import Any
 
 import click
 
+from cluster.cli.help import Verb
 from cluster.cli.invoke import Call, run
 from cluster.cli.options import Options, shared
 from cluster.errors import Exit
 from cluster.model.rules import Need
 
 
-@click.command()
-@click.option("--force", multiple=True, metavar="ID", help="Start although this check refuses; kept in the receipt.")
+@click.command(cls=Verb, short_help="Start every rank and wait until the model answers.")
+@click.option(
+    "--force",
+    multiple=True,
+    metavar="ID",
+    help="Start although the check of this ID refuses; repeatable, and kept in the receipt.",
+)
 @click.option("--dry-run", is_flag=True, help="Print every step and take none (the same as `sparkctl plan`).")
 @shared
 def start(options: Options, force: tuple[str, ...], dry_run: bool) -> None:
@@ -31,7 +37,7 @@ def start(options: Options, force: tuple[str, ...], dry_run: bool) -> None:
     run(options, act, starts=True)
 
 
-@click.command()
+@click.command(cls=Verb, short_help="End every rank on every node, and see that it is gone.")
 @shared
 def stop(options: Options) -> None:
     """End every rank on every node, and see that it is gone.
@@ -48,11 +54,19 @@ def stop(options: Options) -> None:
     run(options, act, need=Need.NODES)
 
 
-@click.command()
-@click.option("--force", multiple=True, metavar="ID", help="Start although this check refuses; kept in the receipt.")
+@click.command(cls=Verb, short_help="Check, stop and start again, under one lock.")
+@click.option(
+    "--force",
+    multiple=True,
+    metavar="ID",
+    help="Start although the check of this ID refuses; repeatable, and kept in the receipt.",
+)
 @shared
 def restart(options: Options, force: tuple[str, ...]) -> None:
-    """Stop and start under one lock, after everything that can be checked was checked."""
+    """Stop and start under one lock, after everything that can be checked was checked.
+
+    A check that refuses ends it while the old ranks still serve. Ports are theirs until the stop, and are checked then.
+    """
 
     def act(call: Call) -> None:
         from cluster.app.restart import restart as again
@@ -62,15 +76,21 @@ def restart(options: Options, force: tuple[str, ...]) -> None:
     run(options, act, starts=True)
 
 
-@click.command()
+@click.command(cls=Verb, short_help="Say how the deployment is; the exit code says it too.")
 @click.option("--watch", is_flag=True, help="Look again and again, until interrupted.")
-@click.option("--every", type=click.FloatRange(min=0.5), default=5.0, show_default=True, help="Seconds between looks.")
+@click.option(
+    "--every",
+    type=click.FloatRange(min=0.5),
+    default=5.0,
+    metavar="SECONDS",
+    show_default=True,
+    help="Time between looks.",
+)
 @shared
 def status(options: Options, watch: bool, every: float) -> None:
     """Say how the deployment is: absent, loading, serving, degraded, hung, or cannot tell.
 
-    Serving means that every rank lives and a token was made just now; /health alone proves nothing. Exit code: 0
-    serving, 8 loading or degraded, 9 absent, 10 hung, 3 cannot tell.
+    Serving means that every rank lives and a token was made just now; /health alone proves nothing. Changes nothing.
     """
 
     def act(call: Call) -> int:
@@ -87,10 +107,16 @@ def status(options: Options, watch: bool, every: float) -> None:
     run(options, act, need=Need.NODES, watch=watch)
 
 
-@click.command()
-@click.option("--rank", "ranks", type=int, multiple=True, help="Only this rank; may be repeated.")
+@click.command(cls=Verb, short_help="Show the logs of all ranks, interleaved by time.")
+@click.option("--rank", "ranks", type=int, metavar="N", multiple=True, help="Only this rank; may be repeated.")
 @click.option(
-    "--lines", "-n", type=click.IntRange(min=0), default=200, show_default=True, help="Last lines of each rank."
+    "--lines",
+    "-n",
+    type=click.IntRange(min=0),
+    default=200,
+    metavar="N",
+    show_default=True,
+    help="Last lines of each rank.",
 )
 @click.option("--since", metavar="TIME", help="From this time on: UTC like 2026-11-30T17:30, or an age like 10min.")
 @click.option("--follow", "-f", is_flag=True, help="Go on with new lines, until interrupted.")
@@ -99,7 +125,10 @@ def status(options: Options, watch: bool, every: float) -> None:
 def logs(
     options: Options, ranks: tuple[int, ...], lines: int, since: str | None, follow: bool, grep: str | None
 ) -> None:
-    """Show the logs of all ranks, interleaved by time. The ranks are not touched."""
+    """Show the logs of all ranks, interleaved by time. The ranks are not touched.
+
+    Each line has its rank and its node in front. Times are UTC, as the node stamped them when the line came.
+    """
 
     def act(call: Call) -> int:
         from cluster.app.logs import Wanted
@@ -112,10 +141,13 @@ def logs(
     run(options, act, need=Need.NODES)
 
 
-@click.command()
+@click.command(cls=Verb, short_help="Ask the model 17*19 over its API and check the answer.")
 @shared
 def smoke(options: Options) -> None:
-    """Ask the model 17*19 over its API, from its head, and check the answer."""
+    """Ask the model 17*19 over its API, from its head, and check the answer.
+
+    A right answer is a proof that the pipeline works. It says nothing about how well the model works.
+    """
 
     def act(call: Call) -> int:
         from cluster.app.smoke import smoke as ask
@@ -127,10 +159,14 @@ def smoke(options: Options) -> None:
     run(options, act)
 
 
-@click.command()
+@click.command(cls=Verb, short_help="Print every step that start would take. Contacts nobody.")
 @shared
 def plan(options: Options) -> None:
-    """Print every step that start would take, with its exact command. Contacts nobody."""
+    """Print every step that start would take, with its exact command. Contacts nobody.
+
+    What only the nodes know (an interface, a GID index) is shown as <words> and named in a note. The checks that come
+    before, and the wait that comes after, are named in notes too.
+    """
     _plan(options)
 
 
@@ -143,36 +179,40 @@ def _plan(options: Options) -> None:
     run(options, act, starts=True)
 
 
-@click.command()
+@click.command(cls=Verb, short_help="Show the settings and where each value comes from.")
 @click.option("--origin", is_flag=True, help="Show where each value comes from.")
 @click.option("--all", "everything", is_flag=True, help="Also the settings nobody has set.")
 @shared
 def config(options: Options, origin: bool, everything: bool) -> None:
-    """Show the settings as they would be used. Secrets are masked."""
+    """Show the settings as they would be used. Secrets are masked.
+
+    Only those that somebody has set, without --all. Nothing is contacted, and nothing needs to be complete.
+    """
     from cluster.cli.config import show
 
     show(options, origin=origin, everything=everything)
 
 
-@click.command()
+@click.command(cls=Verb, short_help="Write a first .env from what can be seen on the nodes.")
 @click.argument("workers", nargs=-1, metavar="[USER@]HOST[:PORT]...")
 @click.option("--output", "-o", type=click.Path(dir_okay=False), help="File to write instead of ./.env.")
 @click.option("--yes", is_flag=True, help="Write without asking.")
 @shared
 def init(options: Options, workers: tuple[str, ...], output: str | None, yes: bool) -> None:
-    """Write a first .env from what can be seen on this node and on the WORKERS named.
+    """Write a first .env from what can be seen on this node and on the workers named.
 
-    Shows the file and asks before it writes; never replaces one without asking.
+    This node is the head. With one worker the file is .env, with more it is cluster.yaml, with none it is the demo's
+    .env. Shows the file and asks before it writes; never replaces one without asking.
     """
     from cluster.cli.init import write_first
 
     write_first(options, workers, output, yes=yes)
 
 
-@click.command()
+@click.command(cls=Verb, short_help="Print the completion script of a shell.")
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> None:
-    """Print the completion script of a shell: eval "$(sparkctl completion bash)"."""
+    """Print the script that makes a shell complete verbs and options of sparkctl."""
     from click.shell_completion import get_completion_class
 
     found: Any = get_completion_class(shell)

@@ -8,6 +8,7 @@ import click
 
 from cluster import __version__
 from cluster.cli.commands import VERBS
+from cluster.cli.help import Verbs
 from cluster.errors import Exit
 
 if TYPE_CHECKING:
@@ -16,6 +17,13 @@ if TYPE_CHECKING:
 EPILOG = """
 Settings, strongest first: options, SPARKCTL_NAME variables, .env, cluster.yaml, the recipe, defaults.
 `sparkctl config --origin` shows each value and where it comes from.
+
+\b
+First steps
+  sparkctl init USER@WORKER     write a first .env
+  sparkctl plan                 see what would be done
+  sparkctl start                do it, and wait until the model answers
+  sparkctl VERB --help          more about one verb
 
 \b
 Exit codes
@@ -29,7 +37,9 @@ Exit codes
 """
 
 
-@click.group(epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.group(
+    cls=Verbs, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
+)
 @click.version_option(__version__, prog_name="sparkctl")
 def cli() -> None:
     """Serve models too large for one DGX Spark over two of them.

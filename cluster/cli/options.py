@@ -90,7 +90,7 @@ def _dest(key: str) -> str:
 
 
 def _flag(row: Row) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    variable = f" [.env: {row.meta.env}]" if row.meta.env else ""
+    variable = f" [{row.meta.env}]" if row.meta.env else ""
     return click.option(flag_of(row.key), _dest(row.key), default=None, metavar="VALUE", help=row.meta.help + variable)
 
 
@@ -99,7 +99,13 @@ _BY_KEY = {row.key: row for row in rows()}
 _OPTIONS: tuple[Callable[[Callable[..., None]], Callable[..., None]], ...] = (
     click.option("--recipe", metavar="NAME|FILE", help="Recipe to serve: a name we ship, or a YAML file."),
     *(_flag(_BY_KEY[key]) for key in FLAGS),
-    click.option("--set", "assignments", multiple=True, metavar="NAME=VALUE", help="Any setting; may be repeated."),
+    click.option(
+        "--set",
+        "assignments",
+        multiple=True,
+        metavar="NAME=VALUE",
+        help="Any setting, see docs/settings.md; may be repeated.",
+    ),
     click.option("--config", type=_PATH, help="Cluster file instead of ./cluster.yaml."),
     click.option("--env-file", type=_PATH, help="Environment file instead of ./.env."),
     click.option("--ssh-config", type=_PATH, help="OpenSSH client configuration instead of ~/.ssh/config."),

@@ -1,0 +1,73 @@
+"""What stands at the end of each verb's --help: examples and exit codes, as they are written here."""
+
+NOTES = {
+    "start": """
+Examples
+  sparkctl start                      what .env and cluster.yaml say
+  sparkctl start --recipe demo --venv ~/vllm --model ~/models/demo
+  sparkctl start --set MAX_NUM_SEQS=8 --set EXTRA_ARGS='--seed 7'
+
+Exit codes
+   0  serving                 5  a step failed      10  hung
+   2  usage or settings       6  a rank died        11  out of time
+   3  unreachable, host key   7  another sparkctl  130  interrupted
+   4  refused by a check         is at work
+""",
+    "stop": """
+Exit codes
+   0  all is gone, or nothing was there    7  another sparkctl is at work
+   3  cannot tell: a node does not answer  12  something still runs
+   5  a step failed
+""",
+    "restart": """
+Exit codes
+  Those of stop and of start.
+""",
+    "status": """
+Examples
+  sparkctl status --watch --every 2
+  sparkctl status --json | jq -r .state
+
+Exit codes
+   0  serving                 9  absent       3  cannot tell
+   8  loading or degraded    10  hung         2  usage or settings
+""",
+    "logs": """
+Examples
+  sparkctl logs -f                    both ranks, until Ctrl-C
+  sparkctl logs --rank 1 --since 10min --grep 'WARN|ERROR'
+
+Exit codes
+   0  shown
+   3  the node of a rank did not answer; the others were shown
+   9  there are no logs
+""",
+    "smoke": """
+Exit codes
+   0  the right answer
+   3  the head cannot be reached
+   5  another answer, or none
+""",
+    "plan": """
+Examples
+  sparkctl plan --recipe demo --venv ~/vllm --model ~/models/demo
+  sparkctl plan --json
+""",
+    "config": """
+Examples
+  sparkctl config --origin            what is set, and where
+  sparkctl config --all --json        everything, for a program
+""",
+    "init": """
+Examples
+  sparkctl init spark@192.168.1.12    this node is the head
+  sparkctl init spark-b               a Host of ~/.ssh/config
+  sparkctl init                       one machine: the demo
+""",
+    "completion": """
+Examples
+  eval "$(sparkctl completion bash)"
+  eval "$(sparkctl completion zsh)"
+  sparkctl completion fish > ~/.config/fish/completions/sparkctl.fish
+""",
+}
