@@ -29,12 +29,33 @@ class Ship(StrEnum):
     AUTO = "auto"
 
 
+class GuardMode(StrEnum):
+    """What the memory guard does on a node."""
+
+    OFF = "off"
+    WATCH = "watch"
+    ACT = "act"
+
+    @classmethod
+    def _missing_(cls, value: object) -> "GuardMode | None":
+        return {"0": cls.OFF, "no": cls.OFF, "false": cls.OFF, "1": cls.ACT, "yes": cls.ACT, "true": cls.ACT}.get(
+            str(value).lower()
+        )
+
+
+class Foreign(StrEnum):
+    """What the guard may do with a process that is not ours."""
+
+    LEAVE = "leave"
+    FREEZE = "freeze"
+    STOP = "stop"
+
+
 _IMAGE = "pulling, building and shipping images"
 _CONTAINER = "the container runtime"
 _SHARING = "sharing weights"
 _FETCH = "downloading weights"
 _ENGRAM = "packing and mounting Engram tables"
-_GUARD = "the memory guard"
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,17 +172,29 @@ class Engram:
 class Guard:
     """What protects a node's memory."""
 
-    enabled: bool = setting(False, "End a rank before the node runs out", env="DSV41_MEM_GUARD", not_yet=_GUARD)
-    floor_gib: Decimal = setting(
-        Decimal("1.5"), "GiB that must stay available", env="DSV41_MEM_GUARD_GIB", low=0, high=1024, not_yet=_GUARD
+    mode: GuardMode = setting(
+        GuardMode.OFF,
+        "The memory guard on every node: `off`, `watch` tells only, `act` also ends what takes the rest",
+        env="DSV41_MEM_GUARD",
     )
-    boot_margin_gib: Decimal = setting(
-        Decimal(12),
-        "GiB that must be free beside the weights",
+    floor_gib: Decimal = setting(
+        Decimal("1.5"),
+        "GiB that must stay available: below it the guard acts",
+        env="DSV41_MEM_GUARD_GIB",
+        low=0,
+        high=1024,
+    )
+    foreign: Foreign = setting(
+        Foreign.LEAVE,
+        "What the guard may do with a foreign process that took the rest: `leave`, `freeze` or `stop`",
+        env="DSV41_MEM_GUARD_FOREIGN",
+    )
+    boot_margin_gib: Decimal | None = setting(
+        None,
+        "GiB that must be available beside the weights before a boot; the prediction decides if empty",
         env="DSV41_BOOT_MARGIN_GIB",
         low=0,
         high=1024,
-        not_yet=_GUARD,
     )
 
 

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cluster.model.kit import GuardMode
 from cluster.model.settings import Share, table
 from cluster.model.table import Secret
 from cluster.model.values import bounds, parse, plain, show
@@ -33,6 +34,11 @@ def value(name, text):
         ("MAX_NUM_SEQS", "٢", "refused"),
         ("DSV41_MEM_GUARD_GIB", "1,5", "refused"),
         ("DSV41_MEM_GUARD_GIB", "1.5", Decimal("1.5")),
+        ("DSV41_MEM_GUARD", "0", GuardMode.OFF),
+        ("DSV41_MEM_GUARD", "1", GuardMode.ACT),
+        ("DSV41_MEM_GUARD", "watch", GuardMode.WATCH),
+        ("DSV41_MEM_GUARD", "2", "refused"),
+        ("DSV41_BOOT_MARGIN_GIB", "", None),
         ("KV_CACHE_MEMORY_BYTES", "2.5GiB", 2684354560),
         ("KV_CACHE_MEMORY_BYTES", "2684354560", 2684354560),
         ("KV_CACHE_MEMORY_BYTES", "64M", 67108864),
