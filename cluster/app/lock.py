@@ -38,7 +38,8 @@ def held(head: Node, settings: Settings, verb: str, emit: Emit) -> Iterator[None
 
     def keep() -> None:
         try:
-            head.stream(agent("lock", want, A_DAY), take, release)
+            result = head.stream(agent("lock", want, A_DAY), take, release)
+            answer.setdefault("words", result.err_text.strip().splitlines()[-3:])
         except SparkctlError as error:
             answer.setdefault("error", error)
         answered.set()
@@ -68,10 +69,13 @@ def _judge(head: Node, settings: Settings, answer: dict[str, Any], emit: Emit) -
                 where=head.name,
                 fix="wait for it to end, or end it there; the lock goes with it",
             )
+        case {"held": False, "error": str(error)}:
+            raise StepFailed(error, where=head.name, fix="make that folder writable, or set HEAD_STATE_DIR to another")
         case {"error": SparkctlError() as error}:
             raise error
         case _:
-            raise StepFailed("the head did not answer for the lock", where=f"{head.name}:{lock_path(settings)}")
+            where = f"{head.name}:{lock_path(settings)}"
+            raise StepFailed("the head did not answer for the lock", where=where, evidence=answer.get("words", ()))
 
 
 def describe(holder: dict[str, Any]) -> str:
