@@ -10,6 +10,8 @@ from typing import Dict, List, Optional
 
 from cluster.agent.own import Json, Process, boot_and_rank, folders_of, name_of, ours, processes, read, read_json
 
+REFUSED = "py-spy was refused"
+
 
 def stacks(request: Json) -> Json:
     table = processes()
@@ -34,7 +36,19 @@ def stacks_of(folder: str, family: Dict[int, Process], limit: float) -> Json:
         for pid, process in family.items()
     ]  # fmt: skip
     missing = None if tool else "py-spy is neither beside the rank's program nor in PATH: no Python stacks"
+    if any(one["python"] == REFUSED for one in seen):
+        missing = refusal(read("/proc/sys/kernel/yama/ptrace_scope").strip())
     return {"dir": folder, "boot": boot, "rank": rank, "missing": missing, "processes": seen}
+
+
+def refusal(scope: str) -> str:
+    """What kept py-spy out, and how to let it in. Its own advice (sudo) is for a person at a terminal."""
+    who = {"1": "only root and a parent", "2": "only root", "3": "nobody"}.get(scope)
+    if not who:
+        return REFUSED + ", so there are no Python stacks: not your rank, or a container forbids it; look as root"
+    way = "a reboot without that setting" if scope == "3" else "sudo sysctl kernel.yama.ptrace_scope=0"
+    reason = "kernel.yama.ptrace_scope is %s, so %s may look into a process; to allow it: %s" % (scope, who, way)
+    return REFUSED + ", so there are no Python stacks: " + reason
 
 
 def find_py_spy(folder: str) -> Optional[str]:
@@ -55,4 +69,4 @@ def read_dump(dump: subprocess.Popen[str], until: float) -> str:
         dump.kill()
         dump.communicate()
         return "py-spy gave no answer in time"
-    return text[:100000]
+    return REFUSED if text.startswith("Permission Denied") else text[:100000]

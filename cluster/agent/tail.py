@@ -44,6 +44,8 @@ def new_lines(folder: str, place: Optional[Place], most: int = 1 << 18) -> News:
         lost = place is not None and place[0] not in inodes
         at = inodes.index(place[0]) if place and not lost else 0
         offset = place[1] if place and not lost else 0
+        if files and offset > os.fstat(files[at].fileno()).st_size:  # emptied, or a new file under an old number
+            lost, offset = True, 0
         data = b""
         while at < len(files):
             files[at].seek(offset)
@@ -85,6 +87,14 @@ def text_lines(data: bytes) -> List[str]:
     return [line.decode("utf-8", "replace") for line in data.split(b"\n") if line]
 
 
+def told_lines(news: News) -> List[str]:
+    """With a line in the place of those that nobody will read any more."""
+    if not (news.lost and news.lines):
+        return news.lines
+    at = news.lines[0].partition(" ")[0]
+    return [at + " sparkctl: lines are missing here, newer ones took their place before they were read", *news.lines]
+
+
 def tail(request: Json) -> Iterator[str]:
     """Lines with their times; when following, an empty one every few seconds shows whether somebody still reads.
 
@@ -101,7 +111,7 @@ def tail(request: Json) -> Iterator[str]:
     kept: Deque[str] = deque(maxlen=request.get("lines"))
     while True:
         news = new_lines(folder, place)
-        kept.extend(line for line in news.lines if is_wanted(line))
+        kept.extend(line for line in told_lines(news) if is_wanted(line))
         if request.get("lines") is None:
             yield from kept
             kept.clear()
@@ -119,7 +129,7 @@ def follow(folder: str, place: Optional[Place], is_wanted: Callable[[str], bool]
         lives = shim_of(folder, processes()) is not None
         news = new_lines(folder, place)
         place = news.place
-        yield from filter(is_wanted, news.lines)
+        yield from filter(is_wanted, told_lines(news))
         if not news.lines and not lives:
             return
         if news.lines:

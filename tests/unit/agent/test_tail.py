@@ -1,6 +1,6 @@
 from pathlib import Path
 
-from cluster.agent.tail import last_lines, new_lines, tail
+from cluster.agent.tail import News, last_lines, new_lines, tail, told_lines
 
 
 def write(folder: Path, **files: str) -> None:
@@ -75,3 +75,19 @@ def test_a_tail_is_narrowed_by_time_pattern_and_count(tmp_path: Path):
     assert texts_of(since="2026-11-30T17:30:01") == ["ERROR two", "ERROR three"]
     assert texts_of(grep="^ERROR", lines=1) == ["ERROR three"]
     assert texts_of(grep="^INFO", since="2026-11-30T17:30:01") == []
+
+
+def test_a_place_behind_the_end_of_its_file_begins_it_anew_and_is_told(tmp_path: Path):
+    write(tmp_path, log_1="a b", log="c d")
+    place = new_lines(str(tmp_path), None).place
+    assert place is not None
+    write(tmp_path, log="e")  # emptied, and written again
+    news = new_lines(str(tmp_path), place)
+    assert (news.lines, news.lost, news.behind) == (["e"], True, 0)
+
+
+def test_lines_that_were_rotated_away_unread_leave_a_line_that_says_so(tmp_path: Path):
+    missing = "2 sparkctl: lines are missing here, newer ones took their place before they were read"
+    assert told_lines(News(["2 b", "3 c"], None, 0, True)) == [missing, "2 b", "3 c"]
+    assert told_lines(News(["2 b"], None, 0, False)) == ["2 b"]
+    assert told_lines(News([], None, 0, True)) == []
