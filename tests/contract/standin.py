@@ -23,6 +23,7 @@ import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import NoReturn
 
 counters = {"running": 0, "generation": 0}
 
@@ -38,26 +39,34 @@ def take_title(title: str) -> None:
     ctypes.CDLL(None).prctl(pr_set_name, title.encode()[:15], 0, 0, 0)
 
 
-def child(title: str, deaf: bool, below: tuple[str, ...] = ()) -> int:
-    pid = os.fork()
-    if pid:
-        return pid
+def child(title: str, deaf: bool, below: tuple[str, ...] = ()) -> None:
+    """Returns once all of them have their titles."""
+    told, tell = os.pipe()
+    if os.fork():
+        os.read(told, 1)
+        return
     take_title(title)
     signal.signal(signal.SIGTERM, signal.SIG_IGN if deaf else signal.SIG_DFL)
     if below:
         child(below[0], deaf, below[1:])
-    while True:
-        time.sleep(60)
+    idle(tell)
 
 
 def stray() -> None:
+    told, tell = os.pipe()
     if os.fork():
         os.wait()
+        os.read(told, 1)
         return
     os.setsid()
     if os.fork():
         os._exit(0)
     take_title("VLLM::Stray")
+    idle(tell)
+
+
+def idle(tell: int) -> NoReturn:
+    os.write(tell, b".")
     while True:
         time.sleep(60)
 

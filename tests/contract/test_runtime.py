@@ -9,116 +9,21 @@ import socket
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar
 
 import pytest
 
-from cluster.app.agents import source
 from cluster.model.deployment import DeploymentId
-from cluster.model.steps import Run, Write
 from cluster.model.units import Seconds
-from cluster.node.base import Result
 from cluster.node.local import LocalNode
-from cluster.probe.ranks import (
-    NodeLook,
-    NodeStopped,
-    RankLife,
-    RankLook,
-    parse_failure,
-    parse_launch,
-    parse_look,
-    parse_stacks,
-    parse_stop,
-)
-from cluster.runtime.base import LaunchSpec, RankSpec
-from cluster.runtime.native import CompletionWish, HeadQuestion, NativeRuntime, Where
+from cluster.probe.ranks import NodeLook, RankLife, parse_failure, parse_launch, parse_look, parse_stacks
+from cluster.runtime.native import CompletionWish, HeadQuestion
+from tests.contract.bench import Bench, lives, names, pid_of, until
 
 pytestmark = pytest.mark.contract
 
-STANDIN = Path(__file__).with_name("standin.py")
 HEAD_TREE = ["VLLM::EngineCore", "VLLM::Worker_TP0"]
-
-
-@dataclass
-class Bench:
-    """One deployment on this machine, and what a test does with it."""
-
-    node: LocalNode
-    state: Path
-    runtime: NativeRuntime
-    which: DeploymentId
-
-    @property
-    def where(self) -> Where:
-        return Where(str(self.state), self.which.name)
-
-    @property
-    def folder(self) -> Path:
-        return self.state / "deployments" / self.which.name / "boots" / self.which.boot / "rank0"
-
-    def rank(self, *words: str, argv: tuple[str, ...] = (), secrets: tuple[tuple[str, str], ...] = ()) -> RankSpec:
-        standin = (sys.executable, str(STANDIN), *words)
-        return RankSpec(0, "here", argv or standin, (), secrets, str(self.state))
-
-    def launch(self, rank: RankSpec, **spec: object) -> Result:
-        """Prepare and launch; `spec` overrides what spec.json says."""
-        launch = LaunchSpec(self.which, (rank,))
-        for step in self.runtime.prepare(launch):
-            assert isinstance(step, Write)
-            data = step.data
-            if step.path.name == "spec.json":
-                data = json.dumps(json.loads(data) | spec).encode()
-            self.node.write(str(step.path), data, step.mode)
-        (step,) = self.runtime.launch(launch)
-        assert isinstance(step, Run)
-        return self.node.run(step.command)
-
-    def start(self, *words: str, secrets: tuple[tuple[str, str], ...] = (), **spec: object) -> RankLook:
-        """Launch the stand-in and wait until it is ready."""
-        result = self.launch(self.rank(*words, secrets=secrets), **spec)
-        assert result.exit == 0, result.text
-        return until(self.seen, lambda rank: any(line.text == "ready" for line in rank.log.lines))
-
-    def look(self, head: HeadQuestion | None = None) -> NodeLook:
-        return parse_look(self.node.run(self.runtime.look(self.where, head=head)).text)
-
-    def seen(self) -> RankLook:
-        (rank,) = self.look().ranks
-        return rank
-
-    def stop(self, grace: float = 5.0) -> NodeStopped:
-        return parse_stop(self.node.run(self.runtime.stop(self.where, Seconds(grace))).text)
-
-
-T = TypeVar("T")
-
-
-def until(ask: Callable[[], T], is_right: Callable[[T], bool], limit: float = 20.0) -> T:
-    end = time.monotonic() + limit
-    while not is_right(value := ask()):
-        assert time.monotonic() < end, value
-        time.sleep(0.05)
-    return value
-
-
-def names(rank: RankLook) -> list[str]:
-    return sorted(process.name for process in rank.processes if process.name.startswith("VLLM"))
-
-
-def pid_of(rank: RankLook, name: str) -> int:
-    (pid,) = [process.pid for process in rank.processes if process.name == name]
-    return pid
-
-
-def lives(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except OSError:
-        return False
 
 
 def fill(path: Path) -> None:
@@ -133,18 +38,8 @@ def free_port() -> int:
         return int(listener.getsockname()[1])
 
 
-@pytest.fixture
-def bench(tmp_path: Path) -> Iterator[Bench]:
-    which = DeploymentId("bench", "20261130T000000Z-0001")
-    bench = Bench(LocalNode("here"), tmp_path / "state", NativeRuntime(source), which)
-    yield bench
-    left = bench.stop(0.2)
-    bench.node.close()
-    assert [rank.left for rank in left.ranks if rank.left] == []
-
-
-def test_a_launched_rank_is_seen_with_its_whole_tree(bench: Bench) -> None:
-    rank = bench.start("--port", str(free_port()))
+def test_a_launched_rank_is_seen_with_its_whole_tree(anywhere: Bench) -> None:
+    rank = anywhere.start("--port", str(free_port()))
     assert (rank.state, names(rank), rank.exit, rank.stop_asked) == (RankLife.ALIVE, HEAD_TREE, None, False)
     assert rank.processes[0].name == "sparkctl-shim"
 
@@ -162,10 +57,10 @@ def test_the_rank_outlives_the_connection_that_launched_it(bench: Bench) -> None
     assert replace(bench.seen(), processes=()) == replace(before, processes=())
 
 
-def test_a_second_launch_is_refused(bench: Bench) -> None:
-    bench.start()
-    again = bench.launch(bench.rank())
-    assert (again.exit, parse_failure(again.text)) == (3, f"this rank runs already: {bench.folder}")
+def test_a_second_launch_is_refused(anywhere: Bench) -> None:
+    anywhere.start()
+    again = anywhere.launch(anywhere.rank())
+    assert (again.exit, parse_failure(again.text)) == (3, f"this rank runs already: {anywhere.folder}")
 
 
 def test_a_boot_is_launched_only_once(bench: Bench) -> None:
@@ -198,19 +93,19 @@ def test_a_key_that_others_can_read_is_refused(bench: Bench, tmp_path: Path) -> 
     )
 
 
-def test_the_key_reaches_the_server_and_no_file_or_argv_of_ours(bench: Bench, tmp_path: Path) -> None:
+def test_the_key_reaches_the_server_and_no_file_or_argv_of_ours(anywhere: Bench, tmp_path: Path) -> None:
     key, port = tmp_path / "key", free_port()
     key.write_text("sekret\n")
     key.chmod(0o600)
-    bench.start("--port", str(port), secrets=(("VLLM_API_KEY", str(key)),))
+    anywhere.start("--port", str(port), secrets=(("VLLM_API_KEY", str(key)),))
     question = HeadQuestion("127.0.0.1", port, "tiny", str(key))
-    with_key, without = bench.look(question).head, bench.look(replace(question, key_file=None)).head
+    with_key, without = anywhere.look(question).head, anywhere.look(replace(question, key_file=None)).head
     assert with_key is not None
     assert with_key.completion is not None
     assert without is not None
     assert without.completion is not None
     assert (with_key.completion.answer, without.completion.answer) == (200, 401)
-    written = [path for path in bench.state.rglob("*") if path.is_file() and b"sekret" in path.read_bytes()]
+    written = [path for path in anywhere.state.rglob("*") if path.is_file() and b"sekret" in path.read_bytes()]
     assert written == []
 
 
@@ -284,16 +179,16 @@ def test_children_deaf_to_a_request_are_killed_after_their_parent_has_gone(bench
     assert (after.exit.code, after.exit.left_behind) == (3, 1)
 
 
-def test_a_tree_whose_shim_was_killed_is_found_and_stopped(bench: Bench) -> None:
-    rank = bench.start("--port", str(free_port()), "--stray")
-    until(lambda: json.loads((bench.folder / "processes.json").read_text())["seen"], lambda seen: len(seen) == 4)
+def test_a_tree_whose_shim_was_killed_is_found_and_stopped(anywhere: Bench) -> None:
+    rank = anywhere.start("--port", str(free_port()), "--stray")
+    until(lambda: json.loads((anywhere.folder / "processes.json").read_text())["seen"], lambda seen: len(seen) == 4)
     os.kill(rank.pid or 0, signal.SIGKILL)
-    orphans = until(bench.seen, lambda rank: rank.state is RankLife.ORPHANED)
+    orphans = until(anywhere.seen, lambda rank: rank.state is RankLife.ORPHANED)
     assert names(orphans) == ["VLLM::EngineCore", "VLLM::Stray", "VLLM::Worker_TP0"]
-    (stopped,) = bench.stop().ranks
+    (stopped,) = anywhere.stop().ranks
     assert (stopped.how, stopped.left) == ("graceful", ())
     assert [process.pid for process in rank.processes if lives(process.pid)] == []
-    assert bench.seen().state is RankLife.EXITED
+    assert anywhere.seen().state is RankLife.EXITED
 
 
 def test_engine_and_worker_are_found_when_shim_and_server_were_killed_at_once(bench: Bench) -> None:
@@ -339,7 +234,7 @@ def test_a_tree_that_ignores_requests_is_killed_after_the_grace(bench: Bench) ->
     rank = bench.start("--port", str(free_port()), "--deaf")
     (stopped,) = bench.stop(1.0).ranks
     assert (stopped.how, stopped.left, stopped.seconds < 4) == ("killed", (), True)
-    assert stopped.ended == ("VLLM::EngineCore", "VLLM::Worker_TP0", "python3", "sparkctl-shim")
+    assert stopped.ended == ("VLLM::EngineCore", "VLLM::Worker_TP0", Path(sys.executable).name, "sparkctl-shim")
     after = bench.seen()
     assert after.exit is not None
     assert (after.exit.signal, after.exit.requested, after.stop_asked) == (9, True, True)
@@ -421,11 +316,11 @@ def test_a_watch_tells_lines_once_and_asks_for_a_token(bench: Bench) -> None:
     assert "ready" not in [line.text for line in looks[0].ranks[0].log.lines]
 
 
-def test_followed_lines_end_with_the_rank(bench: Bench) -> None:
-    bench.start("--print", r"one\ntwo\n", "--exit", "0", "1.5")
+def test_followed_lines_end_with_the_rank(anywhere: Bench) -> None:
+    anywhere.start("--print", r"one\ntwo\n", "--exit", "0", "1.5")
     lines = list[str]()
-    follow = bench.runtime.log(bench.rank(), bench.which, lines=2, follow=True)
-    bench.node.stream(follow.command, lines.append)
+    follow = anywhere.runtime.log(anywhere.rank(), anywhere.which, lines=2, follow=True)
+    anywhere.node.stream(follow.command, lines.append)
     assert [line.split(" ", 1)[1] for line in lines if line] == ["two", "ready"]
 
 
@@ -448,12 +343,3 @@ def test_stacks_tell_of_every_process_even_one_that_is_stopped(bench: Bench) -> 
     missing = "" if has_tool else "py-spy is neither beside the rank's program nor in PATH: no Python stacks"
     assert seen.missing == missing
     assert [process.name for process in seen.processes if "State:" not in process.status] == []
-
-
-def test_a_rank_runs_as_a_unit_where_systemd_is_the_init(bench: Bench) -> None:
-    if not Path("/run/systemd/system").is_dir():
-        pytest.skip("not run: systemd is not the init here")
-    rank = bench.start("--port", str(free_port()))
-    assert rank.unit == f"sparkctl-bench-rank0-{bench.which.boot}"
-    os.kill(rank.pid or 0, signal.SIGKILL)
-    until(bench.seen, lambda rank: not rank.processes)  # the unit goes down with its main process
