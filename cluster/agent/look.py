@@ -74,12 +74,12 @@ def sight_of_rank(folder: str, family: Dict[int, Process], shim: Optional[Proces
 
 
 def state_of(launched: bool, ended: bool, shim: bool, family: bool) -> str:
+    if family and not shim:
+        return "orphaned"
     if ended:
         return "exited"
     if shim:
         return "alive"
-    if family:
-        return "orphaned"
     return "vanished" if launched else "prepared"
 
 

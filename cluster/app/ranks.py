@@ -106,6 +106,8 @@ def _process(rank: RankLook) -> Process:
         case RankLife.EXITED if rank.exit is not None:
             code = -rank.exit.signal if rank.exit.signal else rank.exit.code
             return Exited(code if code is not None else 1)
+        case RankLife.ORPHANED:
+            return Gone(len(rank.processes))
         case _:
             return Gone()
 

@@ -94,7 +94,8 @@ def _judge(
 ) -> tuple[State, tuple[str, ...]]:
     gone = [rank for rank in boot.ranks if isinstance(rank.process, Exited | Gone)]
     unknown = [rank for rank in boot.ranks if isinstance(rank.process, Unknown)]
-    if len(gone) == len(boot.ranks):
+    orphaned = any(isinstance(rank.process, Gone) and rank.process.orphans for rank in gone)
+    if len(gone) == len(boot.ranks) and not orphaned:
         left_records = any(isinstance(rank.process, Exited) for rank in gone)
         return State.ABSENT, _first_words(boot, seen.now) if left_records else ()
     if gone:
@@ -170,8 +171,8 @@ def _process(rank: RankState) -> str:
             return "alive"
         case Exited(code):
             return f"ended: {signal_text(str(code))}"
-        case Gone():
-            return "not running"
+        case Gone(orphans):
+            return "orphaned" if orphans else "not running"
         case Unknown(reason):
             return f"unknown: {reason}"
         case _:

@@ -29,7 +29,12 @@ class Exited:
 
 @dataclass(frozen=True, slots=True)
 class Gone:
-    """The node answered "not running" and has no exit record; such a poll may be racy, so it must be repeated."""
+    """The node answered "not running" and has no exit record; such a poll may be racy, so it must be repeated.
+
+    orphans: processes that live on after the shim above them was killed. They hold memory and ports, and serve nobody.
+    """
+
+    orphans: int = 0
 
 
 @dataclass(frozen=True, slots=True)

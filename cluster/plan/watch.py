@@ -117,11 +117,14 @@ def _ask_process(rank: RankState, process: Process, now: float, limits: Limits) 
             cause = f"it was {how}" if signalled else f"it ended with {how}, and gave no reason"
             piece = Evidence(now, Weight.EXIT, cause, f"process ended: {how}", None, signalled, signalled)
             return replace(with_evidence(rank, piece), process=process, lost=0, exit=code)
-        case Gone():
+        case Gone(orphans):
             rank = replace(rank, process=process, gone=rank.gone + 1, lost=0)
             if rank.gone < limits.gone_answers:
                 return rank
-            piece = Evidence(now, Weight.EXIT, "it is not running, and left no exit code", "not running", None, True)
+            cause, shown = "it is not running, and left no exit code", "not running"
+            if orphans:
+                cause, shown = f"its launcher was killed; processes of it live on: {orphans}", "orphaned"
+            piece = Evidence(now, Weight.EXIT, cause, shown, None, True)
             return with_evidence(rank, piece)
         case Unknown():
             return replace(rank, process=process, lost=rank.lost + 1)

@@ -12,6 +12,7 @@ from cluster.agent.look import state_of
         (True, True, False, False, "exited"),
         (True, False, False, True, "orphaned"),
         (False, False, False, True, "orphaned"),
+        (True, True, False, True, "orphaned"),
         (True, False, False, False, "vanished"),
     ],
 )

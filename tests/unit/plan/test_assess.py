@@ -49,6 +49,11 @@ def seen(
     ("observation", "state", "reason"),
     [
         (seen(Gone(), Gone()), State.ABSENT, None),
+        (
+            seen(Gone(2), Gone()),
+            State.DEGRADED,
+            "rank 0 (spark-a): its launcher was killed; processes of it live on: 2",
+        ),
         (seen(Exited(1), Exited(-9)), State.ABSENT, "rank 1 (spark-b): it was killed by SIGKILL"),
         (seen(Alive(), Exited(0)), State.DEGRADED, "rank 1 (spark-b): it ended with exit code 0, and gave no reason"),
         (seen(Alive(), Gone()), State.DEGRADED, "rank 1 (spark-b): it is not running, and left no exit code"),
