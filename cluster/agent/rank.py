@@ -102,7 +102,7 @@ def await_start(folder: str, wait: float) -> Json:
         if time.monotonic() > until:
             words = read(os.path.join(folder, "shim.err"))[-2000:]
             fail(4, "the shim did not come up within %g s: %s" % (wait, words))
-        time.sleep(0.02)
+        time.sleep(0.005)
 
 
 def systemd_manager() -> Optional[str]:

@@ -141,7 +141,7 @@ class Watch:
         boot: str,
         *,
         completion_every: float | None = None,
-        every: float = 0.5,
+        every: float = 1.0,
         retry: float = RETRY,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
