@@ -11,7 +11,11 @@ SparkctlError                 1  a bug of ours when raised bare
 ├── StepFailed                5  a command on a node failed
 │   ├── ToolMissing              not in the PATH we use
 │   ├── TimedOut                 ended by its time limit
-│   └── Unreadable               answered something we cannot parse
+│   ├── Unreadable               answered something we cannot parse
+│   ├── EngineDown               no container engine runs
+│   ├── EngineRefused            it runs, and we may not use it
+│   ├── ImageMissing             the engine has no such image
+│   └── NameTaken                a container of that name is there, not ours
 ├── NotReady                  6  the deployment did not come to serve
 │   ├── RankDied              6  a rank ended, or said that it cannot go on
 │   ├── Hung                 10  nothing moves although the processes live
@@ -106,6 +110,22 @@ class TimedOut(StepFailed):
 
 
 class Unreadable(StepFailed):
+    pass
+
+
+class EngineDown(StepFailed):
+    pass
+
+
+class EngineRefused(StepFailed):
+    pass
+
+
+class ImageMissing(StepFailed):
+    pass
+
+
+class NameTaken(StepFailed):
     pass
 
 

@@ -87,6 +87,10 @@ class Node(Protocol):
         """Replace a file in one step: temporary name, fsync, rename; parents are made with mode 0700."""
         ...
 
+    def socket(self, path: str) -> str:
+        """A Unix socket on this machine that leads to the socket `path` on the node; only we can open it."""
+        ...
+
     def close(self) -> None:
         """End running commands and the connection. Idempotent."""
         ...

@@ -37,6 +37,9 @@ class LocalNode:
     def name(self) -> str:
         return self._name
 
+    def socket(self, path: str) -> str:
+        return path
+
     @property
     def accepted_keys(self) -> tuple[str, ...]:
         return ()

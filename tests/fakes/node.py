@@ -39,6 +39,9 @@ class FakeNode:
     def identity(self) -> Identity:
         return Identity(self.name, 22, "fake", "SHA256:fake")
 
+    def socket(self, path: str) -> str:
+        return path
+
     def run(self, command: Command) -> Result:
         self._check_reachable()
         self.commands.append(command)

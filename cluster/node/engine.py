@@ -1,0 +1,235 @@
+"""A node's container engine through the Docker SDK, over the node's own session; its errors become ours here."""
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import PurePosixPath
+from typing import Any
+
+import docker
+import requests
+from docker.errors import APIError, DockerException, ImageNotFound, NotFound
+from docker.types import DeviceRequest, LogConfig, Ulimit
+from docker.types import Mount as DockerMount
+
+from cluster.errors import (
+    EngineDown,
+    EngineRefused,
+    ImageMissing,
+    NameTaken,
+    SparkctlError,
+    StepFailed,
+    Unreachable,
+)
+from cluster.model.containers import ContainerSeen, ContainerSpec, EngineSeen, ImageSeen, Mount
+from cluster.model.steps import Command
+from cluster.model.units import Bytes
+from cluster.node.base import Node
+from cluster.node.failures import NoSpace
+
+SOCKET = "/var/run/docker.sock"
+ANSWER = 60
+NAME_HINT = "docker ps -a shows whose it is; sparkctl removes only containers that carry its labels"
+
+# Asked when the engine does not answer: errno of a connect tells a missing engine from a missing permission.
+WHY = """import os,socket,sys
+s=socket.socket(socket.AF_UNIX)
+try: s.connect(sys.argv[1])
+except OSError as e: print(e.errno)
+else: print(0)
+"""
+
+
+class Engine:
+    """The engine of one node. The API version is the engine's own, never a number of ours."""
+
+    def __init__(self, node: Node, socket_path: str = SOCKET) -> None:
+        self._node = node
+        self._path = socket_path
+        self._client: Any = None
+
+    @property
+    def client(self) -> Any:
+        if self._client is None:
+            with self._door("asking the engine for its version"):
+                base = f"unix://{self._node.socket(self._path)}"
+                self._client = docker.APIClient(base_url=base, version="auto", timeout=ANSWER)
+        return self._client
+
+    def close(self) -> None:
+        if self._client is not None:
+            self._client.close()
+
+    def seen(self) -> EngineSeen:
+        with self._door("reading the engine's state"):
+            version, info = self.client.version(), self.client.info()
+        status = {row[0]: row[1] for row in info.get("DriverStatus") or () if len(row) > 1}
+        return EngineSeen(
+            version=version["Version"],
+            api=version["ApiVersion"],
+            architecture=version["Arch"],
+            store=info["Driver"],
+            containerd_store="io.containerd.snapshotter" in status.get("driver-type", ""),
+            root=info["DockerRootDir"],
+            runtimes=tuple(sorted(info.get("Runtimes") or ())),
+        )
+
+    def image(self, reference: str) -> ImageSeen | None:
+        """None only when the engine itself says that there is no such image."""
+        with self._door(f"inspecting image {reference}"):
+            try:
+                seen = self.client.inspect_image(reference)
+            except ImageNotFound:
+                return None
+        return ImageSeen(
+            id=seen["Id"],
+            tags=tuple(seen.get("RepoTags") or ()),
+            digests=tuple(seen.get("RepoDigests") or ()),
+            layers=tuple((seen.get("RootFS") or {}).get("Layers") or ()),
+            architecture=seen.get("Architecture") or "",
+            system=seen.get("Os") or "",
+            labels=tuple(sorted(((seen.get("Config") or {}).get("Labels") or {}).items())),
+            size=Bytes(seen.get("Size") or 0),
+            driver=(seen.get("GraphDriver") or {}).get("Name") or "",
+        )
+
+    def pull(self, reference: str, on_progress: Callable[[str, int, int], None]) -> None:
+        """`on_progress(layer, done, total)` in bytes, as the engine tells them."""
+        with self._door(f"pulling image {reference}"):
+            for event in self.client.pull(reference, stream=True, decode=True):
+                if "error" in event:
+                    raise self._translated(f"pulling image {reference}", str(event["error"]), None)
+                detail = event.get("progressDetail") or {}
+                if event.get("id") and detail.get("total"):
+                    on_progress(event["id"], detail.get("current", 0), detail["total"])
+
+    def remove_image(self, reference: str) -> None:
+        with self._door(f"removing image {reference}"), contextlib.suppress(ImageNotFound):
+            self.client.remove_image(reference, force=True)
+
+    def tag(self, reference: str, repository: str, tag: str) -> None:
+        with self._door(f"naming image {reference}"):
+            self.client.tag(reference, repository, tag)
+
+    def containers(self, labels: Mapping[str, str]) -> tuple[ContainerSeen, ...]:
+        """All containers, ended ones too, that carry every one of these labels."""
+        wanted = [f"{name}={value}" if value else name for name, value in labels.items()]
+        with self._door("listing containers"):
+            found = [self._inspected(one["Id"]) for one in self.client.containers(all=True, filters={"label": wanted})]
+        return tuple(one for one in found if one is not None)
+
+    def _inspected(self, identity: str) -> ContainerSeen | None:
+        try:
+            seen = self.client.inspect_container(identity)
+        except NotFound:  # it went away between the two questions
+            return None
+        state = seen["State"]
+        return ContainerSeen(
+            id=seen["Id"],
+            name=seen["Name"].lstrip("/"),
+            image=seen["Image"],
+            state=state["Status"],
+            exit_code=state["ExitCode"] if state["Status"] in ("exited", "dead") else None,
+            restarts=seen.get("RestartCount") or 0,
+            labels=tuple(sorted((seen["Config"].get("Labels") or {}).items())),
+        )
+
+    def create(self, spec: ContainerSpec) -> str:
+        """The new container's id. Raises NameTaken, ImageMissing. It is not started, and never restarts by itself."""
+        with self._door(f"creating container {spec.name}"):
+            made = self.client.create_container(
+                image=spec.image,
+                command=list(spec.argv),
+                entrypoint=[],
+                name=spec.name,
+                environment=dict(spec.environment),
+                labels=dict(spec.labels),
+                host_config=self._host_config(spec),
+                stop_timeout=int(spec.stop_grace),
+            )
+        return str(made["Id"])
+
+    def _host_config(self, spec: ContainerSpec) -> Any:
+        return self.client.create_host_config(
+            network_mode="host" if spec.host_network else "none",
+            ipc_mode="host" if spec.host_ipc else "private",
+            shm_size=None if spec.host_ipc else spec.shm,
+            mounts=[_mount(one) for one in spec.mounts],
+            devices=[f"{path}:{path}:rwm" for path in spec.devices],
+            device_requests=[DeviceRequest(count=-1, capabilities=[["gpu"]])] if spec.gpus else None,
+            cap_add=list(spec.capabilities),
+            ulimits=[
+                Ulimit(name=name, soft=limit, hard=limit)
+                for name, limit in (("memlock", spec.memlock), ("stack", spec.stack))
+                if limit is not None
+            ],
+            oom_score_adj=spec.oom_score,
+            restart_policy={"Name": "no"},
+            security_opt=list(spec.security) or None,
+            log_config=LogConfig(
+                type="json-file", config={"max-size": str(spec.log_bytes), "max-file": str(spec.keep_logs)}
+            ),
+        )
+
+    def start(self, identity: str) -> None:
+        with self._door("starting a container"):
+            self.client.start(identity)
+
+    def remove(self, identity: str) -> None:
+        """Gone, whatever state it was in. Idempotent."""
+        with self._door("removing a container"), contextlib.suppress(NotFound):
+            self.client.remove_container(identity, force=True, v=False)
+
+    def wait(self, identity: str, limit: float) -> int:
+        with self._door("waiting for a container"):
+            return int(self.client.wait(identity, timeout=limit)["StatusCode"])
+
+    def output(self, identity: str) -> str:
+        with self._door("reading a container's output"):
+            return bytes(self.client.logs(identity, stdout=True, stderr=True, tail=200)).decode("utf-8", "replace")
+
+    @contextlib.contextmanager
+    def _door(self, doing: str) -> Iterator[None]:
+        try:
+            yield
+        except APIError as error:
+            raise self._translated(doing, error.explanation or str(error), error.status_code) from error
+        except (DockerException, requests.exceptions.RequestException) as error:
+            raise self._why(doing, str(error)) from error
+
+    def _translated(self, doing: str, said: str, status: int | None) -> SparkctlError:
+        where, low = self._node.name, said.lower()
+        if "no space left" in low or "disk quota exceeded" in low:
+            return NoSpace(f"{doing} failed: no space left", where=where, evidence=[said], fix="docker system df")
+        if status == 409 and "already in use" in low:
+            return NameTaken(f"{doing} failed: the name is taken", where=where, evidence=[said], fix=NAME_HINT)
+        if status == 404 and "no such image" in low:
+            return ImageMissing(f"{doing} failed: no such image", where=where, evidence=[said])
+        return StepFailed(f"{doing} failed", where=where, evidence=[said])
+
+    def _why(self, doing: str, said: str) -> SparkctlError:
+        """No answer at all: ask the node whether the socket is there and open to us."""
+        where, name = self._node.name, PurePosixPath(self._path).name
+        result = self._node.run(Command(("python3", "-IS", "-c", WHY, self._path)))
+        match result.text.strip():
+            case "13":
+                return EngineRefused(
+                    f"{doing} failed: no permission for {self._path}",
+                    where=where,
+                    evidence=[said],
+                    fix=f"on {where}: sudo usermod -aG docker $USER, then log in again",
+                )
+            case "2" | "111":
+                return EngineDown(
+                    f"{doing} failed: the engine does not run ({name})",
+                    where=where,
+                    evidence=[said],
+                    fix=f"on {where}: sudo systemctl start docker",
+                )
+            case _:
+                return Unreachable(f"{doing} failed: the engine does not answer", where=where, evidence=[said])
+
+
+def _mount(mount: Mount) -> DockerMount:
+    if mount.source.startswith("/"):
+        return DockerMount(mount.target, mount.source, type="bind", read_only=mount.read_only)
+    return DockerMount(mount.target, mount.source, type="volume", read_only=mount.read_only)

@@ -1,0 +1,135 @@
+"""A real dockerd for tests, started by hand: its own data root, socket and pid file; no bridge, no iptables."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import tarfile
+import time
+from io import BytesIO
+from pathlib import Path
+from typing import Self
+
+
+def missing() -> str | None:
+    """Why no dockerd can be started here, or None."""
+    if os.geteuid() != 0:
+        return "dockerd needs root"
+    absent = [tool for tool in ("dockerd", "containerd", "runc") if shutil.which(tool) is None]
+    return f"not installed: {', '.join(absent)} (Debian: docker.io)" if absent else None
+
+
+class Dockerd:
+    """`with Dockerd(folder) as engine: engine.socket`. It ends what it started, by pid."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.socket = str(folder / "docker.sock")
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        argv = ["dockerd", "--data-root", self.folder / "data", "--exec-root", self.folder / "exec"]
+        argv += ["-H", f"unix://{self.socket}", "--pidfile", self.folder / "pid", "--bridge=none", "--iptables=false"]
+        with (self.folder / "log").open("wb") as log:
+            self._process = subprocess.Popen(
+                argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+            )
+        self._await()
+        return self
+
+    def _await(self) -> None:
+        for _ in range(300):
+            if self.run("version", check=False).returncode == 0:
+                return
+            if self._process is not None and self._process.poll() is not None:
+                break
+            time.sleep(0.1)
+        raise RuntimeError((self.folder / "log").read_text()[-2000:])
+
+    def run(self, *words: str, data: bytes | None = None, check: bool = True) -> "subprocess.CompletedProcess[bytes]":
+        done = subprocess.run(("docker", "-H", f"unix://{self.socket}", *words), input=data, capture_output=True)
+        if check and done.returncode:
+            raise RuntimeError(done.stderr.decode())
+        return done
+
+    def stop(self) -> None:
+        if self._process is not None:
+            self._process.send_signal(signal.SIGTERM)
+            self._process.wait(30)
+            self._process = None
+
+    def __exit__(self, *_: object) -> None:
+        for identity in self.run("ps", "-aq", check=False).stdout.split():
+            self.run("rm", "-f", identity.decode(), check=False)
+        self.stop()
+
+
+def busybox_image(name: str, *, layers: int = 1, size: int = 1000, salt: str = "") -> bytes:
+    """A `docker load` archive: static busybox as /bin/sh, then layers of `size` bytes. Built here, from no registry."""
+    entries: dict[str, bytes] = {}
+    diffs, paths = [], []
+    for index in range(layers):
+        data = _layer(_busybox() if index == 0 else {f"data{index}": _bytes(size, f"{salt}{index}")})
+        diffs.append("sha256:" + _sha256(data))
+        paths.append(f"{index:02d}{_sha256(data)[:12]}/layer.tar")
+        entries[paths[-1]] = data
+    config = json.dumps(
+        {
+            "architecture": "amd64",
+            "os": "linux",
+            "config": {"Env": ["PATH=/bin"], "Cmd": ["sh"], "Labels": {"made": "here"}},
+            "rootfs": {"type": "layers", "diff_ids": diffs},
+            "history": [{"created_by": f"layer {index}"} for index in range(layers)],
+        }
+    ).encode()
+    entries[f"{_sha256(config)}.json"] = config
+    entries["manifest.json"] = json.dumps(
+        [{"Config": f"{_sha256(config)}.json", "RepoTags": [name], "Layers": paths}]
+    ).encode()
+    return _tar(entries)
+
+
+def _busybox() -> dict[str, bytes]:
+    path = shutil.which("busybox")
+    if path is None:
+        raise RuntimeError("not installed: busybox (Debian: busybox-static)")
+    return {"bin/busybox": Path(path).read_bytes()}
+
+
+def _layer(files: dict[str, bytes]) -> bytes:
+    buffer = BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as tar:
+        for name, data in files.items():
+            member = tarfile.TarInfo(name)
+            member.size, member.mode = len(data), 0o755
+            tar.addfile(member, BytesIO(data))
+        if "bin/busybox" in files:
+            for applet in ("sh", "sleep", "cat", "true", "false", "env", "id", "ls"):
+                link = tarfile.TarInfo(f"bin/{applet}")
+                link.type, link.linkname = tarfile.SYMTYPE, "busybox"
+                tar.addfile(link)
+    return buffer.getvalue()
+
+
+def _tar(entries: dict[str, bytes]) -> bytes:
+    buffer = BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as tar:
+        for name, data in entries.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(data)
+            tar.addfile(member, BytesIO(data))
+    return buffer.getvalue()
+
+
+def _bytes(size: int, seed: str) -> bytes:
+    import random
+
+    return random.Random(seed).randbytes(size)
+
+
+def _sha256(data: bytes) -> str:
+    import hashlib
+
+    return hashlib.sha256(data).hexdigest()

@@ -1,0 +1,145 @@
+"""A real dockerd, asked directly and over a real sshd; every error is typed."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from cluster.errors import EngineDown, EngineRefused, ImageMissing, NameTaken
+from cluster.model.containers import ContainerSpec, Mount
+from cluster.node.engine import WHY, Engine
+from cluster.node.local import LocalNode
+from cluster.node.open import open_node
+from tests.contract import dockerd, sshd
+from tests.fakes.node import FakeNode
+
+pytestmark = [
+    pytest.mark.contract,
+    pytest.mark.skipif(dockerd.missing() is not None, reason=f"not run: {dockerd.missing()}"),
+]
+
+IMAGE = "sparkctl-test:1"
+OURS = (("sparkctl.deployment", "demo"), ("sparkctl.rank", "0"))
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory):
+    with dockerd.Dockerd(tmp_path_factory.mktemp("dockerd")) as running:
+        running.run("load", data=dockerd.busybox_image(IMAGE, layers=3))
+        yield running
+
+
+@pytest.fixture(params=["local", "ssh"])
+def engine(request, daemon, tmp_path):
+    if request.param == "local":
+        node = LocalNode("here")
+        yield Engine(node, daemon.socket)
+        node.close()
+        return
+    with sshd.Sshd(tmp_path) as server:
+        node = open_node("there", "node", ssh_config=server.ssh_config)
+        yield Engine(node, daemon.socket)
+        node.close()
+
+
+@pytest.fixture(autouse=True)
+def no_leftovers(daemon):
+    yield
+    for identity in daemon.run("ps", "-aq").stdout.split():
+        daemon.run("rm", "-f", identity.decode())
+
+
+def spec(name: str, *argv: str, **more) -> ContainerSpec:
+    return ContainerSpec(name=name, image=IMAGE, argv=argv, labels=OURS, **more)
+
+
+def run(engine: Engine, wanted: ContainerSpec) -> tuple[int, str]:
+    identity = engine.create(wanted)
+    engine.start(identity)
+    return engine.wait(identity, 30), engine.output(identity)
+
+
+def test_the_api_version_is_the_engines_own(engine):
+    seen = engine.seen()
+    assert (seen.version.split(".")[0], seen.api.count("."), seen.architecture) == (
+        seen.version.split(".")[0],
+        1,
+        "amd64",
+    )
+    assert seen.store == "overlay2" or seen.containerd_store
+
+
+def test_an_image_is_known_by_its_layers(engine):
+    seen = engine.image(IMAGE)
+    assert (len(seen.layers), seen.tags, seen.system, dict(seen.labels)) == (3, (IMAGE,), "linux", {"made": "here"})
+
+
+def test_a_missing_image_is_none_and_nothing_else_is(engine):
+    assert engine.image("nobody/has:this") is None
+
+
+def test_a_container_runs_with_what_it_was_given(engine, tmp_path):
+    (tmp_path / "key").write_text("from a file")
+    wanted = spec(
+        "sparkctl-given",
+        "sh",
+        "-c",
+        "cat /in/key; echo; echo $A; cat /proc/self/oom_score_adj; ulimit -s",
+        environment=(("A", "b c"),),
+        mounts=(Mount(str(tmp_path), "/in"),),
+        stack=4 * 2**20,
+    )
+    assert run(engine, wanted) == (0, "from a file\nb c\n1000\n4096\n")
+
+
+def test_a_read_only_mount_cannot_be_written(engine, tmp_path):
+    code, said = run(engine, spec("sparkctl-ro", "sh", "-c", "echo x > /in/x", mounts=(Mount(str(tmp_path), "/in"),)))
+    assert code != 0
+    assert "Read-only" in said
+
+
+def test_ours_are_found_by_label_and_strangers_are_not(engine, daemon):
+    daemon.run("create", "--name", "stranger", IMAGE, "true")
+    identity = engine.create(spec("sparkctl-ours", "false"))
+    engine.start(identity)
+    engine.wait(identity, 30)
+    (found,) = engine.containers({"sparkctl.deployment": "demo"})
+    assert (found.name, found.state, found.exit_code, found.restarts) == ("sparkctl-ours", "exited", 1, 0)
+    engine.remove(identity)
+    engine.remove(identity)
+    assert engine.containers({"sparkctl.deployment": "demo"}) == ()
+    assert b"stranger" in daemon.run("ps", "-a", "--format", "{{.Names}}").stdout
+
+
+def test_a_taken_name_is_its_own_error(engine):
+    engine.create(spec("sparkctl-twice", "true"))
+    with pytest.raises(NameTaken):
+        engine.create(spec("sparkctl-twice", "true"))
+
+
+def test_a_container_of_a_missing_image_is_its_own_error(engine):
+    with pytest.raises(ImageMissing):
+        engine.create(ContainerSpec(name="x", image="nobody/has:this", argv=("true",)))
+
+
+def test_an_engine_that_does_not_run_is_told_from_one_that_is_not_ours(tmp_path):
+    node = LocalNode("here")
+    with pytest.raises(EngineDown) as caught:
+        Engine(node, str(tmp_path / "none.sock")).seen()
+    assert "systemctl start docker" in caught.value.fix
+    node.close()
+
+
+def test_a_user_outside_the_group_is_told_the_errno_that_says_so(daemon):
+    argv = ("/usr/bin/python3", "-IS", "-c", WHY, daemon.socket)
+    if not Path(argv[0]).exists():
+        pytest.skip("not run: no /usr/bin/python3")
+    done = subprocess.run(argv, user=65534, group=65534, extra_groups=(), capture_output=True, text=True)
+    assert done.stdout == "13\n"
+
+
+def test_no_permission_names_the_group():
+    node = FakeNode("there", {("python3",): "13\n"})
+    with pytest.raises(EngineRefused) as caught:
+        Engine(node, "/nowhere/docker.sock").seen()
+    assert "usermod -aG docker" in caught.value.fix
