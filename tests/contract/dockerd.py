@@ -30,7 +30,7 @@ class Dockerd:
 
     def __enter__(self) -> Self:
         self.folder.mkdir(parents=True, exist_ok=True)
-        argv = ["dockerd", "--data-root", self.folder / "data", "--exec-root", self.folder / "exec"]
+        argv: list[str | Path] = ["dockerd", "--data-root", self.folder / "data", "--exec-root", self.folder / "exec"]
         argv += ["-H", f"unix://{self.socket}", "--pidfile", self.folder / "pid", "--bridge=none", "--iptables=false"]
         with (self.folder / "log").open("wb") as log:
             self._process = subprocess.Popen(
