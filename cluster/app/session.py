@@ -1,9 +1,9 @@
 """All nodes of a deployment, opened side by side."""
 
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
+from threading import Thread
 from types import TracebackType
 from typing import Self, TypeVar
 
@@ -14,6 +14,7 @@ from cluster.node.base import Node
 
 T = TypeVar("T")
 Item = TypeVar("Item")
+LAST_WORDS = 5.0  # seconds for a command that was cut off to return; an attempt to connect may take longer
 OpenNode = Callable[[NodeSettings], Node]
 NOISE = "its login shell prints into the output of commands; we cut that off, rsync and zfs would fail: fix ~/.bashrc"
 
@@ -141,21 +142,34 @@ class Session:
 def _side_by_side(
     items: Mapping[str, Item], act: Callable[[Item], T], interrupt: Callable[[], None]
 ) -> dict[str, T | Exception]:
-    if not items:
-        return {}
+    """A thread each: an executor loses sight of one that starts while Ctrl-C comes; its act would outlive the undo."""
+    outcomes: dict[str, T | BaseException] = {}
 
-    def caught(item: Item) -> T | Exception:
+    def run(name: str, item: Item) -> None:
         try:
-            return act(item)
-        except Exception as error:  # a thread root: every error is handed to the caller
-            return error
+            outcomes[name] = act(item)
+        except BaseException as error:  # a thread root: every error is handed to the caller
+            outcomes[name] = error
 
-    with ThreadPoolExecutor(max_workers=len(items), thread_name_prefix="node") as pool:
-        try:
-            return dict(zip(items, pool.map(caught, items.values()), strict=True))
-        except KeyboardInterrupt:
-            interrupt()  # or leaving the pool would wait for every running command
-            raise
+    threads = [Thread(target=run, args=each, name=f"node {each[0]}", daemon=True) for each in items.items()]
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return {name: _unless_interrupted(outcomes[name]) for name in items}
+    except KeyboardInterrupt:
+        interrupt()
+        for thread in threads:
+            if thread.is_alive():
+                thread.join(LAST_WORDS)
+        raise
+
+
+def _unless_interrupted(outcome: T | BaseException) -> T | Exception:
+    if isinstance(outcome, BaseException) and not isinstance(outcome, Exception):
+        raise outcome
+    return outcome
 
 
 def raise_all(errors: tuple[BaseException, ...]) -> None:

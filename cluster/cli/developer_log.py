@@ -34,6 +34,9 @@ def keep_log(verbose: int) -> None:
     logger = logging.getLogger("cluster")
     logger.setLevel(logging.DEBUG)
     logger.propagate = False
+    for old in logger.handlers[:]:  # of a verb that ran before in this process
+        logger.removeHandler(old)
+        old.close()
     path = log_path()
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
