@@ -85,11 +85,18 @@ def describe(holder: dict[str, Any]) -> str:
     )
 
 
+def _user() -> str:
+    try:
+        return getuser()
+    except (KeyError, OSError):  # an account without a name, as containers have
+        return f"uid {os.getuid()}"
+
+
 def _holder(verb: str, deployment: str) -> dict[str, Any]:
     return {
         "command": f"sparkctl {verb}",  # not the argv: options may say more than others should read
         "deployment": deployment,
-        "user": getuser(),
+        "user": _user(),
         "host": socket.gethostname(),
         "pid": os.getpid(),
         "since": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),

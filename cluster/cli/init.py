@@ -1,5 +1,6 @@
 """The `init` verb: look at the nodes, propose a file, show it, ask, write it."""
 
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,7 +23,7 @@ def write_first(options: Options, workers: tuple[str, ...], output: str | None, 
         proposal = _propose(call, workers)
         path = Path(output or proposal.name)
         click.echo(f"# {path}", err=True)
-        click.echo(proposal.text, nl=False)
+        click.echo(proposal.text, nl=False, err=options.json)
         for question in proposal.questions:
             call.emit(Told(Severity.NOTE, question))
         if not (yes and not path.exists()) and not _agreed(path):
@@ -59,7 +60,14 @@ def _agreed(path: Path) -> bool:
 
 
 def _write(path: Path, text: str) -> None:
-    temporary = path.with_name(path.name + ".new")
-    temporary.write_text(text, encoding="utf-8")
-    temporary.chmod(0o600)
-    temporary.replace(path)
+    """Whole or not at all: a name of its own first, readable by its owner alone."""
+    temporary = path.with_name(f"{path.name}.{os.getpid()}")
+    try:
+        with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
+            file.write(text)
+        temporary.replace(path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise SettingsError(
+            f"cannot write it: {error.strerror}", where=str(path), fix="--output names another"
+        ) from error

@@ -12,7 +12,7 @@ from cluster.model.settings import NodeSettings, node_key, table
 from cluster.model.table import rows_of
 from cluster.model.values import plain, show
 
-_MASK = "***"
+MASK = "***"
 _KEPT_SECRET = re.compile(r"--[a-z0-9-]*(key|token|secret|password)", re.IGNORECASE)
 
 
@@ -57,7 +57,7 @@ def _entries(resolved: Resolved, parent: str) -> list[Shown]:
         hidden = (parent == ENVIRONMENT and is_secret_name(name)) or (
             parent == FLAGS and _KEPT_SECRET.fullmatch(f"--{name}") is not None
         )
-        said = _MASK if hidden else (value if value != () else True)
+        said = MASK if hidden else (value if value != () else True)
         found.append(_shown(key, "", said, resolved.origins.get(key, DEFAULT)))
     return found
 
@@ -74,9 +74,9 @@ def _without_secrets(key: str, value: Any) -> Any:
     for word in value:
         flag, equals, _ = word.partition("=")
         if words and _KEPT_SECRET.fullmatch(words[-1]):
-            words.append(_MASK)
+            words.append(MASK)
         elif equals and _KEPT_SECRET.fullmatch(flag):
-            words.append(f"{flag}={_MASK}")
+            words.append(f"{flag}={MASK}")
         else:
             words.append(word)
     return tuple(words)
