@@ -2,6 +2,7 @@
 #include "row_store.h"
 
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 #include <memory>
 #include <new>
@@ -78,6 +79,15 @@ int row_store_gather32(
 int row_store_gather64(
     row_store* store, const int64_t* ids, size_t count, uint8_t* weights, uint8_t* scales, row_store_error* error) {
     return row_store_detail::gather(store, ids, count, weights, scales, error);
+}
+
+void row_store_run(void* given) {
+    auto* work = static_cast<row_store_work*>(given);
+    row_store_error error;
+    if (row_store_gather32(work->store, work->ids, work->count, work->weights, work->scales, &error)) return;
+    if (work->store && work->weights) reinterpret_cast<Store*>(work->store)->spoil(work->weights, work->count);
+    if (work->error.code == ROW_STORE_OK) work->error = error;
+    fprintf(stderr, "row store: %s\n", error.text);
 }
 
 void row_store_read_statistics(row_store* store, row_store_statistics* statistics) {

@@ -102,6 +102,19 @@ int row_store_gather32(
 int row_store_gather64(
     row_store* store, const int64_t* ids, size_t count, uint8_t* weights, uint8_t* scales, row_store_error* error);
 
+// A gather as one pointer, for cudaLaunchHostFunc and its like, which cannot be told of a failure: the rows then become
+// NaN, so that nothing can take them for values, a line goes to standard error, and `error` keeps the first failure.
+typedef struct {
+    row_store* store;
+    const int32_t* ids;
+    uint64_t count;
+    uint8_t* weights;
+    uint8_t* scales;
+    row_store_error error;
+} row_store_work;
+
+void row_store_run(void* work);
+
 void row_store_read_statistics(row_store* store, row_store_statistics* statistics);
 
 // One line: the engine, its depth, how the file is read, and why nothing better was taken. Lives as long as the store.

@@ -241,6 +241,14 @@ void failing_reads(const std::string& folder, uint32_t engine) {
         CHECK(error.code == ROW_STORE_BAD_PAGE && error.row == 700 + page * 15 + 14);
     }
     expect_rows(damaged.store, {700, 729, 775}, false);
+    int32_t few[] = {700, 2700};
+    Bytes values(2 * kWeight, 1), exponents(2 * kScale);
+    row_store_work work{opened.store, few, 2, values.data(), exponents.data(), {}};
+    row_store_run(&work);
+    CHECK(work.error.code == ROW_STORE_SHORT_READ && work.error.row == 2700 && values == Bytes(2 * kWeight, 0x7F));
+    few[1] = 2600;
+    row_store_run(&work);
+    CHECK(work.error.row == 2700 && memcmp(&values[kWeight], row(2600).data(), kWeight) == 0);
     printf("failing reads, %s: each with its row\n", kEngines[engine]);
 }
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -32,6 +33,9 @@ class Store final : private Reads {
     // store_gather.cpp, for int32_t and int64_t
     template <class Id>
     bool gather(const Id* ids, size_t count, uint8_t* weights, uint8_t* scales, row_store_error* error);
+
+    // Every value of these rows becomes NaN, the one that e4m3 has.
+    void spoil(uint8_t* weights, size_t count) const { memset(weights, 0x7F, count * table_.weight_bytes); }
 
   private:
     struct Repeat {

@@ -53,6 +53,11 @@ class RowStoreError(RuntimeError):
         self.errno = errno
         self.row = row
 
+    @classmethod
+    def of(cls, path: str, error: "Error") -> "RowStoreError":
+        row = error.row if error.row >= 0 else None
+        return cls(path, Code(error.code), error.error, row, error.text.decode("utf-8", "replace"))
+
 
 @dataclass(frozen=True)
 class Table:
@@ -96,7 +101,7 @@ class Statistics:
     resident_bytes: int
 
 
-class _Error(ctypes.Structure):
+class Error(ctypes.Structure):
     _fields_ = [
         ("code", ctypes.c_int32),
         ("error", ctypes.c_int32),
@@ -122,6 +127,19 @@ class _Options(ctypes.Structure):
     ]
 
 
+class Work(ctypes.Structure):
+    """A gather that somebody else will run. It must outlive that run; `count` may be less than the buffers hold."""
+
+    _fields_ = [
+        ("store", ctypes.c_void_p),
+        ("ids", ctypes.c_void_p),
+        ("count", ctypes.c_uint64),
+        ("weights", ctypes.c_void_p),
+        ("scales", ctypes.c_void_p),
+        ("error", Error),
+    ]
+
+
 class _Statistics(ctypes.Structure):
     _fields_ = [(name, ctypes.c_uint64) for name in Statistics.__dataclass_fields__]
 
@@ -142,7 +160,7 @@ def load_library(path: Path | None = None) -> Any:
     if library.row_store_abi() != ABI:
         raise RuntimeError(f"{path or library_path()} is of another version: build and install the overlay as one")
     pointer, size = ctypes.c_void_p, ctypes.c_size_t
-    common: list[Any] = [ctypes.POINTER(_Options), ctypes.POINTER(_Error)]
+    common: list[Any] = [ctypes.POINTER(_Options), ctypes.POINTER(Error)]
     library.row_store_open_packed.argtypes = [ctypes.c_char_p, ctypes.POINTER(_Table), *common]
     library.row_store_open_packed.restype = pointer
     library.row_store_open_tensors.argtypes = [
@@ -151,7 +169,7 @@ def load_library(path: Path | None = None) -> Any:
     ]
     library.row_store_open_tensors.restype = pointer
     for gather in (library.row_store_gather32, library.row_store_gather64):
-        gather.argtypes = [pointer, pointer, size, pointer, pointer, ctypes.POINTER(_Error)]
+        gather.argtypes = [pointer, pointer, size, pointer, pointer, ctypes.POINTER(Error)]
         gather.restype = ctypes.c_int
     library.row_store_read_statistics.argtypes = [pointer, ctypes.POINTER(_Statistics)]
     library.row_store_read_statistics.restype = None
@@ -202,10 +220,10 @@ class RowStore:
             *(int(options.engine), options.depth, options.alignment, options.buffered, not options.check),
             *(options.resident_scales, options.cache_bytes),
         )
-        error = _Error()
+        error = Error()
         handle = getattr(library, how)(os.fsencode(path), wanted, *places, chosen, error)
         if not handle:
-            raise _raised(os.fspath(path), error)
+            raise RowStoreError.of(os.fspath(path), error)
         return cls(library, handle, os.fspath(path), table)
 
     def gather(
@@ -231,9 +249,21 @@ class RowStore:
         if self._handle is None:
             raise ValueError(f"{self.path} is closed")
         gather = self._library.row_store_gather32 if id_bytes == 4 else self._library.row_store_gather64
-        error = _Error()
+        error = Error()
         if not gather(self._handle, ids, count, weights, scales, error):
-            raise _raised(self.path, error)
+            raise RowStoreError.of(self.path, error)
+
+    def work(self, ids: torch.Tensor, weights: torch.Tensor, scales: torch.Tensor) -> Work:
+        """A gather on these buffers as a value, for `run_function`."""
+        count = ids.numel()
+        _check("ids", ids, count, (torch.int32,))
+        _check("weights", weights, count * self.table.weight_bytes, (torch.float8_e4m3fn,))
+        _check("scales", scales, count * self.table.scale_bytes, (torch.uint8,))
+        return Work(self._handle, ids.data_ptr(), count, weights.data_ptr(), scales.data_ptr())
+
+    def run_function(self) -> int:
+        """The address of the library's function that takes the address of a Work."""
+        return ctypes.cast(self._library.row_store_run, ctypes.c_void_p).value or 0
 
     def statistics(self) -> Statistics:
         if self._handle is None:
@@ -252,11 +282,6 @@ class RowStore:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def _raised(path: str, error: _Error) -> RowStoreError:
-    row = error.row if error.row >= 0 else None
-    return RowStoreError(path, Code(error.code), error.error, row, error.text.decode("utf-8", "replace"))
 
 
 def _check(name: str, tensor: torch.Tensor, elements: int, dtypes: tuple[torch.dtype, ...]) -> None:

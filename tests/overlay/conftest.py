@@ -3,12 +3,18 @@
 import os
 import subprocess
 import sys
+import warnings
+from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "overlay"))
+# Read when a kernel is defined: kernels then run on the CPU, statement by statement.
+os.environ["TRITON_INTERPRET"] = "1"
 
 
 def build(goal: tuple[str, ...], folder: Path) -> None:
@@ -32,3 +38,15 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     build((), folder)
     os.environ["SPARK_ROW_STORE"] = str(folder / "librow_store.so")
     return folder / "librow_store.so"
+
+
+@pytest.fixture(scope="session")
+def vllm_engram() -> Any:
+    """vLLM's own Engram module with its kernels, the oracle of these tests."""
+    backends = pytest.importorskip("triton.backends", reason="triton is not installed here")
+    pytest.importorskip("vllm", reason="vLLM is not installed here")
+    # vLLM's build for the CPU turns Triton off unless it has this backend; the interpreter needs none.
+    backends.backends.setdefault("cpu", SimpleNamespace(driver=None))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of the server's own making
+        return import_module("vllm.models.deepseek_v41.common.engram")
