@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass, replace
 
+from cluster.app.ledger import MemoryPlan
+from cluster.app.memory import memory_findings, plan_memory
 from cluster.app.observe import facts_of, identity_of
 from cluster.app.ranks import rank_of
 from cluster.app.session import Session
@@ -22,6 +24,7 @@ class Checked:
     facts: dict[str, NodeFacts]
     identities: dict[str, Identity]
     wiring: tuple[Wiring, ...]
+    memory: MemoryPlan | None = None
 
 
 def check(session: Session, emit: Emit, forced: frozenset[str] = frozenset(), *, ports: bool = True) -> Checked:
@@ -37,8 +40,11 @@ def check(session: Session, emit: Emit, forced: frozenset[str] = frozenset(), *,
         findings += check_node(settings, name, seen)
     findings += check_key(settings, identities[settings.head.name])
     findings += [one for one in check_equal(settings, identities) if one.severity is not Severity.NOT_CHECKED]
+    memory = plan_memory(session, emit) if ports else None  # while the old ranks run, their memory is still to come
+    if memory is not None:
+        findings += memory_findings(settings, memory)
     judge(findings, emit, forced)
-    return Checked(facts, identities, wiring)
+    return Checked(facts, identities, wiring, memory)
 
 
 def judge(findings: list[Finding], emit: Emit, forced: frozenset[str]) -> None:

@@ -1,6 +1,6 @@
 """Wait until a boot serves, hangs, dies or runs out of time, and tell on the way how far each rank is."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from cluster.app.evidence import collect
@@ -14,6 +14,7 @@ from cluster.errors import RankDied, SparkctlError, Unreachable
 from cluster.model.events import Emit, Progress, Severity, StageTime, Told
 from cluster.plan.boot import Boot, CannotTell, Died, Hung, Loading, Observation, OutOfTime, Serving, Verdict
 from cluster.plan.readiness import advance, describe
+from cluster.probe.ranks import NodeLook
 
 STAGE = "load"
 OUT_OF_SIGHT = 60.0  # a control link may be down for a while without harm to the ranks
@@ -49,8 +50,14 @@ class Times:
         return tuple(parts)
 
 
-def wait(session: Session, boot: str, emit: Emit, pace: Pace) -> Times:
-    """Returns once it serves. Raises RankDied, Hung, OutOfTime or Unreachable; the ranks are left as they are."""
+Note = Callable[[Observation, Mapping[str, NodeLook]], None]
+
+
+def wait(session: Session, boot: str, emit: Emit, pace: Pace, note: Note = lambda seen, looks: None) -> Times:
+    """Returns once it serves. Raises RankDied, Hung, OutOfTime or Unreachable; the ranks are left as they are.
+
+    `note` is given every observation, with the newest look at each node.
+    """
     state = Boot.begin(members(session.settings), pace.clock())
     times, told = Times(state.began), _Teller(emit, pace.clock)
     with pace.watch(session, boot) as watch:
@@ -58,6 +65,7 @@ def wait(session: Session, boot: str, emit: Emit, pace: Pace) -> Times:
             seen = watch.observe()
             state = advance(state, seen, limits(session.settings))
             times.note(seen, state.verdict)
+            note(seen, watch.looks)
             told.tell(state)
             match state.verdict:
                 case Loading():

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from cluster import __version__
 from cluster.app.check import Checked, check, compare_written
 from cluster.app.execute import Transaction
+from cluster.app.ledger import Meter, enter
 from cluster.app.lock import held
 from cluster.app.pace import REAL, Pace
 from cluster.app.ranks import RUNTIME, newest
@@ -67,7 +68,11 @@ def begin(session: Session, emit: Emit, stages: Stages, forced: frozenset[str], 
     except BaseException:
         transaction.undo()
         raise
-    return _wait_and_serve(session, receipt, emit, stages, transaction, pace)
+    meter = Meter()
+    served = _wait_and_serve(session, receipt, emit, stages, transaction, pace, meter)
+    if checked.memory is not None:
+        enter(session, receipt, checked.memory, meter, emit)
+    return served
 
 
 def _already(session: Session, emit: Emit, stages: Stages, pace: Pace) -> Served | None:
@@ -98,7 +103,7 @@ def _already(session: Session, emit: Emit, stages: Stages, pace: Pace) -> Served
     if report.state is State.SERVING:
         return Served(settings.deployment, receipt.boot, receipt.url, receipt.model, (), "", already=True)
     emit(Told(Severity.NOTE, f"boot {receipt.boot} is loading already; waiting for it"))
-    return _wait_and_serve(session, receipt, emit, stages, None, pace)
+    return _wait_and_serve(session, receipt, emit, stages, None, pace, Meter())
 
 
 def _same_as_asked(settings: Settings, receipt: Receipt) -> None:
@@ -118,12 +123,18 @@ def _same_as_asked(settings: Settings, receipt: Receipt) -> None:
 
 
 def _wait_and_serve(
-    session: Session, receipt: Receipt, emit: Emit, stages: Stages, transaction: Transaction | None, pace: Pace
+    session: Session,
+    receipt: Receipt,
+    emit: Emit,
+    stages: Stages,
+    transaction: Transaction | None,
+    pace: Pace,
+    meter: Meter,
 ) -> Served:
     """Wait, then keep the receipt. A boot of ours that fails is removed; one that is only out of sight is left."""
     try:
         with stages.stage(STAGE, tuple(node.name for node in session.settings.nodes)):
-            times = wait(session, receipt.boot, emit, pace)
+            times = wait(session, receipt.boot, emit, pace, meter.note)
     except KeyboardInterrupt as error:
         raise Interrupted(
             "stopped waiting; the ranks go on loading",

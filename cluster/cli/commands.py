@@ -179,6 +179,26 @@ def _plan(options: Options) -> None:
     run(options, act, starts=True)
 
 
+@click.command(cls=Verb, short_help="Say whether the model fits the nodes' memory.")
+@shared
+def fit(options: Options) -> None:
+    """Say whether the model fits the nodes' memory, phase by phase, and what the last boot really took.
+
+    Reads only the headers of the model's files on the head, and asks every node what it has and who holds it. Changes
+    nothing. Exit code 4 when a start would be refused.
+    """
+
+    def act(call: Call) -> int:
+        from cluster.app.memory import fit as measure
+        from cluster.model.fit import Fit
+
+        report = measure(call.settings, call.open_one, call.emit)
+        call.emit(report)
+        return Exit.REFUSED if report.fit in (Fit.SHORT, Fit.NEVER) else Exit.DONE
+
+    run(options, act)
+
+
 @click.command(cls=Verb, short_help="Show the settings and where each value comes from.")
 @click.option("--origin", is_flag=True, help="Show where each value comes from.")
 @click.option("--all", "everything", is_flag=True, help="Also the settings nobody has set.")
@@ -219,4 +239,4 @@ def completion(shell: str) -> None:
     click.echo(found(cli=None, ctx_args={}, prog_name="sparkctl", complete_var="_SPARKCTL_COMPLETE").source())
 
 
-VERBS = (init, config, plan, start, status, logs, smoke, restart, stop, completion)
+VERBS = (init, config, plan, fit, start, status, logs, smoke, restart, stop, completion)

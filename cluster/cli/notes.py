@@ -53,6 +53,15 @@ Examples
   sparkctl plan --recipe demo --venv ~/vllm --model ~/models/demo
   sparkctl plan --json
 """,
+    "fit": """
+Examples
+  sparkctl fit --set MAX_MODEL_LEN=300000
+  sparkctl fit --json | jq .nodes[].needed
+
+Exit codes
+   0  fits, or may fit        4  a start would be refused
+   3  unreachable, host key   2  usage or settings
+""",
     "config": """
 Examples
   sparkctl config --origin            what is set, and where

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from cluster.model.deployment import State
+from cluster.model.fit import FitReport
 
 
 class Severity(StrEnum):
@@ -289,6 +290,7 @@ Event = (
     | ConfigReport
     | PlanReport
     | SmokeReport
+    | FitReport
     | Failed
 )
 

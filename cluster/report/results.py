@@ -18,11 +18,13 @@ from cluster.model.events import (
     Stopped,
     Value,
 )
+from cluster.model.fit import FitReport
 from cluster.model.units import format_bytes, format_duration
+from cluster.report.fit import fit_lines
 from cluster.report.layout import RANK_CODES, Line, Span, Tone, grid, labelled, line
 from cluster.report.status import status_lines
 
-Result = Served | Stopped | ConfigReport | PlanReport | SmokeReport | StatusReport
+Result = Served | Stopped | ConfigReport | PlanReport | SmokeReport | FitReport | StatusReport
 
 
 def result_lines(result: Result, width: int | None, *, quiet: bool = False) -> list[Line]:
@@ -38,6 +40,8 @@ def result_lines(result: Result, width: int | None, *, quiet: bool = False) -> l
             return _plan(result, width)
         case SmokeReport():
             return _smoke(result, width)
+        case FitReport():
+            return fit_lines(result, width)
         case StatusReport():
             return status_lines(result, width)
         case _:

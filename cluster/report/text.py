@@ -24,6 +24,7 @@ from cluster.model.events import (
     Stopped,
     Told,
 )
+from cluster.model.fit import FitReport
 from cluster.report.layout import clean
 from cluster.report.plain import QUIET, Page, ProgressSide, WatchSide
 from cluster.report.redact import Redactor, map_text
@@ -80,7 +81,7 @@ class TextReporter:
             case Failed():
                 self._settle()
                 self._err.write(failed_lines(self._without_repetition(event), self._err.width))
-            case Served() | Stopped() | ConfigReport() | PlanReport() | SmokeReport() | StatusReport():
+            case Served() | Stopped() | ConfigReport() | PlanReport() | SmokeReport() | FitReport() | StatusReport():
                 self._settle()
                 self._out.write(result_lines(event, self._out.width, quiet=self._quiet))
             case _:

@@ -82,6 +82,7 @@ class FakeHost:
     """A node. Words that tests set:
 
     listening  like "*:8888 nginx"        available  bytes of memory
+                                          model      bytes of its model
     says       parts of the identity      fails      program -> what happens instead of its answer
     left       a name: a process that no signal ends        killed  whether ranks need the hard way
     completion what a one-token completion is answered with (200, 500, "timeout"), None while nothing asks
@@ -96,6 +97,7 @@ class FakeHost:
     home: str = "/home/op"
     listening: str = ""
     available: int = 100 * GIB
+    model: int = 6 * GIB
     says: Json = field(default_factory=dict)
     fails: dict[str, Trouble] = field(default_factory=dict)
     left: str = ""
@@ -168,7 +170,7 @@ def _asked(command: Command) -> tuple[str, Json]:
     verb = command.argv[3]
     if verb != command.argv[-1]:
         return verb, request
-    name = next(one for one in ("ask", "identity", "lock", "chat") if command.stdin == source(one))
+    name = next(one for one in ("ask", "identity", "lock", "chat", "memory", "headers") if command.stdin == source(one))
     if name == "identity" and request["spec"]:
         name = "readback"
     return name, request
@@ -364,6 +366,27 @@ def _tail(host: FakeHost, request: Json) -> tuple[int, str]:
     return 0, "".join(f"{line}\n" for line in kept)
 
 
+def _memory(host: FakeHost, request: Json) -> tuple[int, str]:
+    sizes = {"MemTotal": 128 * GIB, "MemFree": host.available, "MemAvailable": host.available}
+    seen = {
+        "meminfo": "".join(f"{name}: {size // 1024} kB\n" for name, size in sizes.items()),
+        "pressure": "",
+        "holders": [{"name": "jupyter", "pid": 55, "bytes": 3 * GIB, "pids": [55]}],
+        "gpu": None,
+        "gpus": None,
+        "has_gpu": False,
+        "shm": {"size": 64 * GIB, "free": 64 * GIB},
+        "killers": {"earlyoom": "inactive"},
+        "machine": f"boot of {host.name}",
+    }
+    return 0, json.dumps(seen)
+
+
+def _headers(host: FakeHost, request: Json) -> tuple[int, str]:
+    groups = [["layers.#.ffn.experts.*.w1.weight", 0, 9, 8, host.model // 10]] if host.model else []
+    return 0, json.dumps({"present": True, "files": 1, "groups": groups, "problems": [], "config": None})
+
+
 def _lock(host: FakeHost, request: Json) -> tuple[int, str]:
     if host.holder:
         return 0, json.dumps({"held": False, "holder": host.holder}) + "\n"
@@ -387,4 +410,6 @@ _PROGRAMS: dict[str, Callable[[FakeHost, Any], tuple[int, str]]] = {
     "tail": _tail,
     "lock": _lock,
     "chat": _chat,
+    "memory": _memory,
+    "headers": _headers,
 }

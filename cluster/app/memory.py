@@ -1,0 +1,72 @@
+"""Ask nodes for their memory and the head for the sizes in the model's files, and plan a boot's memory."""
+
+from cluster.app.agents import agent
+from cluster.app.ledger import MemoryPlan, read_ledger, shape_of_boot
+from cluster.app.observe import told
+from cluster.app.session import OpenNode, Session
+from cluster.errors import Refused
+from cluster.model.events import Emit, Finding, Severity
+from cluster.model.fit import FitReport
+from cluster.model.memory import MemoryFacts, ModelShape
+from cluster.model.settings import Settings
+from cluster.node.base import Node
+from cluster.plan.fit import report
+from cluster.plan.memory import plan_nodes
+from cluster.plan.memory_checks import check_memory
+from cluster.probe.headers import parse_shape
+from cluster.probe.memory import parse_facts
+
+HEADERS_LIMIT = 300.0  # 200 000 tensors on a disk that may be busy
+MOST = 12
+
+
+def memory_of(node: Node) -> MemoryFacts:
+    return parse_facts(node.name, told(node, node.run(agent("memory", {"most": MOST}))))
+
+
+def shape_on(node: Node, settings: Settings) -> ModelShape | None:
+    return parse_shape(
+        node.name, told(node, node.run(agent("headers", {"model": settings.serve.model}, HEADERS_LIMIT)))
+    )
+
+
+def plan_memory(session: Session, emit: Emit) -> MemoryPlan:
+    """One question to every node, one more to the head. The model is counted on the head: it is equal on all ranks."""
+    settings, head = session.settings, session.settings.head.name
+    shapes: dict[str, ModelShape | None] = {}
+
+    def ask(node: Node) -> MemoryFacts:
+        if node.name == head:
+            shapes[head] = shape_on(node, settings)
+        return memory_of(node)
+
+    asked = session.each(ask)
+    facts, shape = tuple(asked[node.name] for node in settings.nodes), shapes[head]
+    if shape is None or not shape.groups:
+        return MemoryPlan(facts, None, ())
+    ledger = session.on(head, lambda node: read_ledger(node, settings, emit))
+    kind = shape_of_boot(settings, shape)
+    measured = tuple(ledger.last(settings.recipe, node.name, kind) for node in settings.nodes)
+    return MemoryPlan(facts, shape, plan_nodes(settings, (shape,) * len(facts), facts, measured))
+
+
+def memory_findings(settings: Settings, plan: MemoryPlan) -> list[Finding]:
+    if plan.shape is None:
+        told_where = f"no safetensors in {settings.serve.model}: how much it will take is not known"
+        return [Finding("MEM.BOOT_MARGIN", Severity.NOT_CHECKED, settings.head.name, told_where)]
+    return [finding for node in plan.nodes for finding in check_memory(settings, node)]
+
+
+def fit(settings: Settings, open_one: OpenNode, emit: Emit) -> FitReport:
+    """What a boot would take of each node, beside what it has now. Changes nothing."""
+    with Session(settings, open_one, emit) as session:
+        session.need_all()
+        plan = plan_memory(session, emit)
+    if plan.shape is None:
+        raise Refused(
+            "there is no model to count",
+            where=f"{settings.head.name}:{settings.serve.model}",
+            evidence=("no *.safetensors there",),
+            fix="put the model there, or set MODEL_DIR",
+        )
+    return report(settings, plan.shape, plan.nodes)
