@@ -1,14 +1,25 @@
 """The verbs: options and help here, the work in `app`, imported when a verb runs so that --help stays quick."""
 
-from typing import Any
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
 from cluster.cli.help import Verb
-from cluster.cli.invoke import Call, run
-from cluster.cli.options import Options, shared
+from cluster.cli.shared import shared
 from cluster.errors import Exit
-from cluster.model.rules import Need
+from cluster.model.need import Need
+
+if TYPE_CHECKING:
+    from cluster.cli.invoke import Act, Call
+    from cluster.cli.options import Options
+
+
+def run(options: Options, act: Act, *, need: Need = Need.SERVE, starts: bool = False, watch: bool = False) -> NoReturn:
+    from cluster.cli.invoke import run
+
+    run(options, act, need=need, starts=starts, watch=watch)
 
 
 @click.command(cls=Verb, short_help="Start every rank and wait until the model answers.")

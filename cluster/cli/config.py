@@ -10,7 +10,7 @@ from cluster.config.resolve import DEFAULT
 from cluster.config.show import MASK, masked
 from cluster.config.texts import Option
 from cluster.model.events import ConfigReport, SettingShown, Severity, Told
-from cluster.model.rules import Need
+from cluster.model.need import Need
 
 
 def show(options: Options, *, origin: bool, everything: bool) -> None:

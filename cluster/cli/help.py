@@ -3,6 +3,7 @@
 import click
 
 from cluster.cli.notes import NOTES
+from cluster.cli.shared import SharedCommand
 
 _FILES = frozenset({"config", "env_file", "ssh_config", "accept_new_host_key"})
 _OUTPUT = frozenset({"as_json", "verbose", "quiet", "no_color"})
@@ -16,7 +17,7 @@ class Verbs(click.Group):
         return list(self.commands)
 
 
-class Verb(click.Command):
+class Verb(SharedCommand):
     """A verb: its options in groups, its notes at the end."""
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

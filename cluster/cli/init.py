@@ -11,8 +11,8 @@ from cluster.cli.invoke import Call, run
 from cluster.cli.options import Options
 from cluster.errors import Exit, SettingsError
 from cluster.model.events import Severity, Told
+from cluster.model.need import Need
 from cluster.model.nodes import NodeSettings
-from cluster.model.rules import Need
 
 if TYPE_CHECKING:
     from cluster.config.propose import Proposal

@@ -16,7 +16,7 @@ from cluster.cli.developer_log import keep_log
 from cluster.cli.options import Options
 from cluster.errors import Exit, SparkctlError
 from cluster.model.events import Emit, Failed, Severity, Told
-from cluster.model.rules import Need
+from cluster.model.need import Need
 from cluster.model.settings import Settings
 from cluster.report import Redactor, make_reporter
 

@@ -1,6 +1,5 @@
 """Options that verbs share; flags become the strongest settings layer."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -45,23 +44,12 @@ def flag_of(key: str) -> str:
     return "--" + key.partition(".")[2].replace("_", "-")
 
 
-def shared(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a verb all shared options, as one `options` argument."""
-
-    def with_options(**given: Any) -> None:
-        own = {name: given.pop(name) for name in list(given) if name not in _NAMES}
-        command(_collect(given), **own)
-
-    with_options.__name__ = command.__name__
-    with_options.__doc__ = command.__doc__
-    with_options.__click_params__ = getattr(command, "__click_params__", [])  # type: ignore[attr-defined]
-    decorated: Callable[..., None] = with_options
-    for option in reversed(_OPTIONS):
-        decorated = option(decorated)
-    return decorated
+def collect(given: dict[str, Any]) -> tuple[Options, dict[str, Any]]:
+    """The shared options among `given`, and what is the verb's own."""
+    return _options(given), {name: value for name, value in given.items() if name not in _NAMES}
 
 
-def _collect(given: dict[str, Any]) -> Options:
+def _options(given: dict[str, Any]) -> Options:
     flags = tuple((key, given[_dest(key)], f"option {flag_of(key)}") for key in FLAGS if given[_dest(key)] is not None)
     sets = tuple(_assignment(text) for text in given["assignments"])
     return Options(
@@ -89,32 +77,35 @@ def _dest(key: str) -> str:
     return "set_" + key.replace(".", "_")
 
 
-def _flag(row: Row) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def _flag(row: Row) -> click.Option:
     variable = f" [{row.meta.env}]" if row.meta.env else ""
-    return click.option(flag_of(row.key), _dest(row.key), default=None, metavar="VALUE", help=row.meta.help + variable)
+    names = [flag_of(row.key), _dest(row.key)]
+    return click.Option(names, default=None, metavar="VALUE", help=row.meta.help + variable)
 
 
-_PATH = click.Path(dir_okay=False, path_type=Path)
-_BY_KEY = {row.key: row for row in rows()}
-_OPTIONS: tuple[Callable[[Callable[..., None]], Callable[..., None]], ...] = (
-    click.option("--recipe", metavar="NAME|FILE", help="Recipe to serve: a name we ship, or a YAML file."),
-    *(_flag(_BY_KEY[key]) for key in FLAGS),
-    click.option(
-        "--set",
-        "assignments",
-        multiple=True,
-        metavar="NAME=VALUE",
-        help="Any setting, see docs/settings.md; may be repeated.",
-    ),
-    click.option("--config", type=_PATH, help="Cluster file instead of ./cluster.yaml."),
-    click.option("--env-file", type=_PATH, help="Environment file instead of ./.env."),
-    click.option("--ssh-config", type=_PATH, help="OpenSSH client configuration instead of ~/.ssh/config."),
-    click.option("--accept-new-host-key", is_flag=True, help="Record the host key of a node never seen before."),
-    click.option("--json", "as_json", is_flag=True, help="Events and results as JSON lines (docs/schema)."),
-    click.option("-v", "--verbose", count=True, help="Show steps; twice: the developer log too."),
-    click.option("-q", "--quiet", is_flag=True, help="Results and errors only."),
-    click.option("--no-color", is_flag=True, help="No colours."),
-)
+def shared_options() -> list[click.Parameter]:
+    by_key = {row.key: row for row in rows()}
+    path = click.Path(dir_okay=False, path_type=Path)
+    return [
+        click.Option(["--recipe"], metavar="NAME|FILE", help="Recipe to serve: a name we ship, or a YAML file."),
+        *(_flag(by_key[key]) for key in FLAGS),
+        click.Option(
+            ["--set", "assignments"],
+            multiple=True,
+            metavar="NAME=VALUE",
+            help="Any setting, see docs/settings.md; may be repeated.",
+        ),
+        click.Option(["--config"], type=path, help="Cluster file instead of ./cluster.yaml."),
+        click.Option(["--env-file"], type=path, help="Environment file instead of ./.env."),
+        click.Option(["--ssh-config"], type=path, help="OpenSSH client configuration instead of ~/.ssh/config."),
+        click.Option(["--accept-new-host-key"], is_flag=True, help="Record the host key of a node never seen before."),
+        click.Option(["--json", "as_json"], is_flag=True, help="Events and results as JSON lines (docs/schema)."),
+        click.Option(["-v", "--verbose"], count=True, help="Show steps; twice: the developer log too."),
+        click.Option(["-q", "--quiet"], is_flag=True, help="Results and errors only."),
+        click.Option(["--no-color"], is_flag=True, help="No colours."),
+    ]
+
+
 _NAMES = frozenset(
     {
         "recipe",

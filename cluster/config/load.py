@@ -9,7 +9,7 @@ from cluster.config.layers import PREFIX, Given, Layer, Rank, did_you_mean
 from cluster.config.resolve import Resolved, resolve
 from cluster.config.texts import Option, env_file_layer, environment_layer, option_layer
 from cluster.errors import SettingsError
-from cluster.model.rules import Need
+from cluster.model.need import Need
 
 ENV_FILE, CLUSTER_FILE = ".env", "cluster.yaml"
 

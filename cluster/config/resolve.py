@@ -10,7 +10,7 @@ from cluster.config.layers import ENVIRONMENT, FLAGS, MAPS, PLACE, Given, Layer,
 from cluster.errors import SettingsError
 from cluster.model import rules
 from cluster.model.nodes import NodeSettings
-from cluster.model.rules import Need
+from cluster.model.need import Need
 from cluster.model.settings import SECTIONS, Settings, node_key
 from cluster.model.table import Caution, Gid, Problem, Row, Secret
 from cluster.model.values import parse, plain_kind, show

@@ -2,21 +2,13 @@
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from enum import StrEnum
 from ipaddress import IPv4Address
 
 from cluster.model.flags import value_of
+from cluster.model.need import Need
 from cluster.model.settings import NodeSettings, RuntimeKind, Settings, node_key, table
 from cluster.model.table import Caution, Problem
 from cluster.model.values import show
-
-
-class Need(StrEnum):
-    """What a verb needs of the settings: none of it complete, the nodes, or all that a boot takes."""
-
-    NOTHING = "nothing"
-    NODES = "nodes"
-    SERVE = "serve"
 
 
 Origins = Mapping[str, str]

@@ -8,7 +8,7 @@ from cluster.config.load import load
 from cluster.config.resolve import Resolved
 from cluster.config.texts import Option
 from cluster.errors import SettingsError
-from cluster.model.rules import Need
+from cluster.model.need import Need
 from cluster.model.settings import NodeSettings, RuntimeKind, Share
 
 

@@ -8,7 +8,7 @@ from cluster.config.resolve import resolve
 from cluster.config.sources import parse_yaml
 from cluster.config.texts import env_file_layer
 from cluster.model.facts import Address, Hca
-from cluster.model.rules import Need
+from cluster.model.need import Need
 
 
 def addresses(text: str) -> tuple[Address, ...]:

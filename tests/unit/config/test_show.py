@@ -3,7 +3,7 @@
 from cluster.config.layers import Given, Layer, Rank
 from cluster.config.resolve import resolve
 from cluster.config.show import Shown, masked
-from cluster.model.rules import Need
+from cluster.model.need import Need
 from cluster.model.settings import table
 from cluster.model.values import Raw
 

@@ -7,7 +7,8 @@ import pytest
 
 from cluster.model.flags import value_of
 from cluster.model.kit import Share
-from cluster.model.rules import Need, cautions, is_local, problems, unsupported
+from cluster.model.need import Need
+from cluster.model.rules import cautions, is_local, problems, unsupported
 from cluster.model.settings import SECTIONS, NodeSettings, RuntimeKind, Settings
 from cluster.model.table import Caution, Problem, Secret
 from cluster.model.units import Seconds
