@@ -9,8 +9,8 @@ from typing import Any
 from cluster.config.layers import ENVIRONMENT, FLAGS, MAPS, PLACE, Given, Layer, Rank, name_of, row_of
 from cluster.errors import SettingsError
 from cluster.model import rules
-from cluster.model.nodes import NodeSettings
 from cluster.model.need import Need
+from cluster.model.nodes import NodeSettings
 from cluster.model.settings import SECTIONS, Settings, node_key
 from cluster.model.table import Caution, Gid, Problem, Row, Secret
 from cluster.model.values import parse, plain_kind, show

@@ -10,7 +10,6 @@ from cluster.model.settings import NodeSettings, RuntimeKind, Settings, node_key
 from cluster.model.table import Caution, Problem
 from cluster.model.values import show
 
-
 Origins = Mapping[str, str]
 
 # Given to every rank by us; a second value in further arguments would win silently or differ between ranks.
