@@ -1,6 +1,8 @@
 """RDMA devices for tests, in few words: the GID tables of the cases, ports, addresses."""
 
+from dataclasses import replace
 from ipaddress import IPv6Address
+from typing import Any
 
 from cluster.model.fabric import Fabric, GidEntry, NetLink, RdmaPort, RoCE
 from cluster.model.facts import Address
@@ -62,7 +64,7 @@ roceP2p1s0f0 | 1 | 3 | 0000:0000:0000:0000:0000:ffff:0a29:0002 | RoCE v2 | enP2p
 """
 
 
-def port(device: str, table: str = "", **more) -> RdmaPort:
+def port(device: str, table: str = "", **more: Any) -> RdmaPort:
     """The rows of `device` in a table of the cases; an index without a row is an empty slot."""
     rows = [[word.strip() for word in line.split("|")] for line in table.splitlines() if line.strip()]
     gids = tuple(
@@ -71,12 +73,11 @@ def port(device: str, table: str = "", **more) -> RdmaPort:
         if name == device
     )
     interfaces = tuple(dict.fromkeys(one.interface for one in gids))
-    return RdmaPort(
-        device, 1, **{"state": "ACTIVE", "gbps": 200.0, "interfaces": interfaces, "gids": gids, "slots": 255} | more
-    )
+    plain = RdmaPort(device, 1, "ACTIVE", gbps=200.0, interfaces=interfaces, gids=gids, slots=255)
+    return replace(plain, **more)
 
 
-def fabric(table: str, mtu: int = 9000, socket: str = "7e/p1", **changed) -> Fabric:
+def fabric(table: str, mtu: int = 9000, socket: str = "7e/p1", **changed: int) -> Fabric:
     """Every device of the table as an active port; `mtu` and `socket` for all interfaces; `eth0_mtu=1500` for one."""
     devices = dict.fromkeys(line.split("|")[0].strip() for line in table.splitlines() if line.strip())
     ports = tuple(port(device, table) for device in devices)

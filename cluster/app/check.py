@@ -4,16 +4,17 @@ from dataclasses import dataclass, replace
 
 from cluster.app.ledger import MemoryPlan
 from cluster.app.memory import memory_findings, plan_memory
-from cluster.app.observe import facts_of, identity_of
+from cluster.app.observe import identity_of
+from cluster.app.pace import REAL, Pace
 from cluster.app.ranks import rank_of
 from cluster.app.session import Session
+from cluster.app.survey import judged, survey
 from cluster.errors import Refused
 from cluster.model.deployment import rank_dir
 from cluster.model.events import Emit, Finding, Severity
 from cluster.model.facts import Identity, NodeFacts
-from cluster.plan.fabric_checks import wire_ranks
 from cluster.plan.launch import Wiring
-from cluster.plan.preflight import check_equal, check_key, check_node, check_ports, refusals
+from cluster.plan.preflight import check_equal, refusals
 from cluster.runtime.base import LaunchSpec
 
 
@@ -27,24 +28,26 @@ class Checked:
     memory: MemoryPlan | None = None
 
 
-def check(session: Session, emit: Emit, forced: frozenset[str] = frozenset(), *, ports: bool = True) -> Checked:
+def check(
+    session: Session, emit: Emit, forced: frozenset[str] = frozenset(), *, ports: bool = True, pace: Pace = REAL
+) -> Checked:
     """Every check before a boot; all findings are told, then the refusals end it (nothing has been changed)."""
-    settings = session.settings
-    facts = session.each(facts_of)
-    identities = session.each(lambda node: identity_of(node, settings, settings.nodes[rank_of(settings, node.name)]))
-    wiring, fabric = wire_ranks(settings, facts)
-    findings = list(fabric)
-    if ports:
-        findings += check_ports(settings, facts[settings.head.name])
-    for name, seen in identities.items():
-        findings += check_node(settings, name, seen)
-    findings += check_key(settings, identities[settings.head.name])
-    findings += [one for one in check_equal(settings, identities) if one.severity is not Severity.NOT_CHECKED]
+    checked, findings = findings_of(session, emit, ports=ports, pace=pace)
+    judge(findings, emit, forced)
+    return checked
+
+
+def findings_of(
+    session: Session, emit: Emit, *, ports: bool = True, pace: Pace = REAL
+) -> tuple[Checked, list[Finding]]:
+    """Everything there is to say. `ports` false: our own ranks run, and hold their ports and memory."""
+    seen = survey(session, pace)
+    wiring, found = judged(session.settings, seen, ports=ports)
+    findings = list(found)
     memory = plan_memory(session, emit) if ports else None  # while the old ranks run, their memory is still to come
     if memory is not None:
-        findings += memory_findings(settings, memory)
-    judge(findings, emit, forced)
-    return Checked(facts, identities, wiring, memory)
+        findings += memory_findings(session.settings, memory)
+    return Checked(seen.facts, seen.identities, wiring, memory), findings
 
 
 def judge(findings: list[Finding], emit: Emit, forced: frozenset[str]) -> None:

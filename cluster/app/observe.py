@@ -6,24 +6,36 @@ from typing import Any
 from cluster.app.agents import agent
 from cluster.errors import StepFailed, Unreadable
 from cluster.model.facts import Identity, NodeFacts
+from cluster.model.host import NO_HOST
 from cluster.model.settings import NodeSettings, Settings
 from cluster.node.base import Node, Result
 from cluster.probe.base import Answer, Probe
+from cluster.probe.host import GPUS, HOST
 from cluster.probe.identity import parse_identity
 from cluster.probe.rdma import FABRIC
 from cluster.probe.system import ADDRESSES, HCAS, LISTENERS, MEMORY
 
 PROBES: tuple[Probe[Any], ...] = (ADDRESSES, LISTENERS, MEMORY, HCAS, FABRIC)
+REACHED = "the other nodes"
 DIGEST_LIMIT = 600.0  # a small model is hashed whole, from a disk that may be busy
 
 
-def facts_of(node: Node) -> NodeFacts:
-    questions = [{"argv": one.ask.argv} if one.ask.argv else {"file": one.ask.file} for one in PROBES]
+def facts_of(node: Node, probes: tuple[Probe[Any], ...] = PROBES) -> NodeFacts:
+    """What the probes see, all in one round trip. `survey` asks more of them than a quick look needs."""
+    questions = [{"argv": one.ask.argv} if one.ask.argv else {"file": one.ask.file} for one in probes]
     answers = [Answer(**one) for one in json.loads(told(node, node.run(agent("ask", questions))))]
-    addresses, listeners, memory, hcas, fabric = (
-        _parsed(node, probe, answer) for probe, answer in zip(PROBES, answers, strict=True)
+    seen = {probe.name: _parsed(node, probe, answer) for probe, answer in zip(probes, answers, strict=True)}
+    return NodeFacts(
+        node.name,
+        addresses=seen[ADDRESSES.name],
+        listeners=seen[LISTENERS.name],
+        memory=seen[MEMORY.name],
+        hcas=seen[HCAS.name],
+        fabric=seen[FABRIC.name],
+        host=seen.get(HOST.name, NO_HOST),
+        gpus=seen.get(GPUS.name, ()),
+        reached=seen.get(REACHED, ()),
     )
-    return NodeFacts(node.name, addresses, listeners, memory, hcas, fabric)
 
 
 def _parsed(node: Node, probe: Probe[Any], answer: Answer) -> Any:

@@ -25,7 +25,7 @@ def restart(
             session.open().need_all()
         with held(session.head, settings, "restart", emit):
             with stages.stage("check first"):
-                check(session, emit, forced, ports=False)
+                check(session, emit, forced, ports=False, pace=pace)
             emit(end(session, emit, pace))
             return begin(session, emit, stages, forced, pace)
     finally:

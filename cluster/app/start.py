@@ -51,7 +51,7 @@ def begin(session: Session, emit: Emit, stages: Stages, forced: frozenset[str], 
     if running is not None:
         return running
     with stages.stage("check"):
-        checked = check(session, emit, forced)
+        checked = check(session, emit, forced, pace=pace)
     which = DeploymentId(session.settings.deployment, new_boot())
     spec = launch_spec(session.settings, which, checked.wiring)
     transaction = Transaction(session, emit)

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from cluster.model.fabric import NO_FABRIC, Fabric
+from cluster.model.host import NO_HOST, Gpu, Host, Reached
 from cluster.model.units import Bytes
 
 
@@ -16,6 +17,7 @@ class Address:
     is_loopback: bool
     mtu: int
     is_up: bool
+    by_dhcp: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,3 +89,6 @@ class NodeFacts:
     memory: Memory
     hcas: tuple[Hca, ...] = ()
     fabric: Fabric = NO_FABRIC
+    host: Host = NO_HOST
+    gpus: tuple[Gpu, ...] = ()
+    reached: tuple[Reached, ...] = ()

@@ -23,6 +23,7 @@ def parse_addresses(text: str) -> tuple[Address, ...]:
             is_loopback="LOOPBACK" in link.get("flags", ()),
             mtu=link.get("mtu", 0),
             is_up="LOWER_UP" in link.get("flags", ()),
+            by_dhcp=bool(info.get("dynamic", False)),
         )
         for link in links
         for info in link.get("addr_info", ())

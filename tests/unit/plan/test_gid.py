@@ -1,5 +1,7 @@
 """The GID index is chosen by what an entry holds: RoCE v2, the fabric address, the right interface."""
 
+from ipaddress import IPv6Address
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -46,6 +48,7 @@ def test_a_link_local_entry_at_the_usual_place_is_not_the_fabric_address():
     """NET-02"""
     one = head(HEAD_SECOND_LINK_LOCAL)
     found = entry_of(one.port, 3)
+    assert found is not None
     assert (one.usable, flaw_of(3, one), str(found.gid), str(found.kind)) == (
         (5,),
         Flaw.NOT_FABRIC_IP,
@@ -145,18 +148,12 @@ _GIDS = st.sampled_from(
     ["fe80::1", "fe80::b1c2:93ab:5d0e:7a19", "::ffff:10.40.0.1", "::ffff:10.40.0.9", "::ffff:169.254.1.2", "fd00::7"]
 )
 _ENTRIES = st.builds(
-    lambda index, gid, kind, interface: GidEntry(index, _address(gid), kind, interface),
+    lambda index, gid, kind, interface: GidEntry(index, IPv6Address(gid), kind, interface),
     st.integers(0, 255),
     _GIDS,
     st.sampled_from(RoCE),
     st.sampled_from(["enp1s0f1np1", "enP2p1s0f1np1", ""]),
 )
-
-
-def _address(text: str):
-    from ipaddress import IPv6Address
-
-    return IPv6Address(text)
 
 
 @given(st.lists(_ENTRIES, max_size=24, unique_by=lambda one: one.index), st.randoms())

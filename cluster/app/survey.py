@@ -1,0 +1,92 @@
+"""One look at all nodes for the checks, in two round trips, and everything the checks say about it."""
+
+import json
+from dataclasses import dataclass
+
+from cluster.app.agents import source
+from cluster.app.observe import PROBES, REACHED, facts_of, identity_of
+from cluster.app.pace import REAL, Pace
+from cluster.app.ranks import rank_of
+from cluster.app.session import Session
+from cluster.model.events import Finding, Severity
+from cluster.model.facts import Identity, NodeFacts
+from cluster.model.host import Reached
+from cluster.model.rules import is_local
+from cluster.model.settings import Settings
+from cluster.node.base import Node
+from cluster.plan.fabric_checks import wire_ranks
+from cluster.plan.host_checks import check_machines, check_owner
+from cluster.plan.launch import Wiring
+from cluster.plan.preflight import check_equal, check_key, check_node, check_ports
+from cluster.plan.reach import BLINK_SECONDS, check_reach, may_blink, ports_wanted
+from cluster.plan.traps import check_traps
+from cluster.probe.base import Ask, Probe
+from cluster.probe.host import GPUS, HOST
+from cluster.probe.reach import parse_reach
+
+DIAL_SECONDS = 1.5
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """What was seen on every node, by name."""
+
+    facts: dict[str, NodeFacts]
+    identities: dict[str, Identity]
+
+
+def survey(session: Session, pace: Pace = REAL) -> Survey:
+    """Looks again, for at most five seconds, while an address or its GID is missing that may be back in a moment."""
+    settings = session.settings
+
+    def look(node: Node) -> NodeFacts:
+        return facts_of(node, (*PROBES, HOST, GPUS, *_reach(settings, node.name)))
+
+    facts = session.each(look)
+    for _ in range(BLINK_SECONDS):
+        if not may_blink(wire_ranks(settings, facts)[1]):
+            break
+        pace.sleep(1.0)
+        facts = session.each(look)
+    return Survey(facts, identities(session))
+
+
+def identities(session: Session) -> dict[str, Identity]:
+    settings = session.settings
+    return session.each(lambda node: identity_of(node, settings, settings.nodes[rank_of(settings, node.name)]))
+
+
+def _reach(settings: Settings, name: str) -> tuple[Probe[tuple[Reached, ...]], ...]:
+    """What this node is to reach of the others; nothing when all ranks are on one machine."""
+    if all(is_local(node) for node in settings.nodes):
+        return ()
+    peers = [
+        {"address": node.address, "ports": ports_wanted(settings, node.name)}
+        for node in settings.nodes
+        if node.name != name
+    ]
+    want = json.dumps({"peers": peers, "limit": DIAL_SECONDS})
+    return (Probe(REACHED, Ask(("python3", "-I", "-c", source("reach").decode(), want)), parse_reach, ()),)
+
+
+def judged(settings: Settings, seen: Survey, *, ports: bool = True) -> tuple[tuple[Wiring, ...], tuple[Finding, ...]]:
+    """Every check but that of memory. `ports`: the head's ports must be free, so no rank of ours may hold them."""
+    wiring, findings = wire_ranks(settings, seen.facts)
+    alone = all(is_local(node) for node in settings.nodes)
+    head = settings.head.name
+    told = [*findings, *(check_ports(settings, seen.facts[head]) if ports else ())]
+    for node, wired in zip(settings.nodes, wiring, strict=True):
+        facts = seen.facts[node.name]
+        told += check_reach(settings, node.name, facts.reached)
+        told += check_node(settings, node.name, seen.identities[node.name])
+        told += [] if alone else [check_owner(facts, wired)]
+        told += check_traps(settings, node, facts, alone=alone)
+    told += check_key(settings, seen.identities[head])
+    told += [] if alone else check_machines(seen.facts, seen.identities)
+    told += [one for one in check_equal(settings, seen.identities) if one.severity is not Severity.NOT_CHECKED]
+    return wiring, _once(told)
+
+
+def _once(findings: list[Finding]) -> tuple[Finding, ...]:
+    """What is said of the settings, and not of a node, is the same for all of them."""
+    return tuple(dict.fromkeys(findings))
