@@ -1,0 +1,28 @@
+"""Run one benchmark by its name: people read standard error, programs read the last line of standard output."""
+
+import json
+import sys
+from collections.abc import Callable
+
+from tests.bench import cli, start
+from tests.bench.measure import CannotMeasure, Result
+
+BENCHMARKS: dict[str, Callable[[], Result]] = {"cli": cli.run, "start": start.run}
+
+
+def main(words: list[str]) -> int:
+    if len(words) != 1 or words[0] not in BENCHMARKS:
+        asked = f"there is no benchmark “{' '.join(words)}”" if words else "which benchmark?"
+        print(f"bench: {asked}\nbench: choose one of: {', '.join(BENCHMARKS)}", file=sys.stderr)
+        return 2
+    try:
+        result = BENCHMARKS[words[0]]()
+    except CannotMeasure as error:
+        print(f"bench {words[0]}: {error}", file=sys.stderr)
+        return 1
+    print(json.dumps({"name": words[0], "ratios": result.ratios, "figures": result.figures}), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
