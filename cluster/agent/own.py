@@ -69,6 +69,9 @@ def ours(folder: str, table: Dict[int, Process]) -> Dict[int, Process]:
     rank, seen = read_json(os.path.join(folder, "rank.json")), read_json(os.path.join(folder, "processes.json"))
     shim = shim_of(folder, table)
     proven: Set[int] = {shim.pid} if shim else set()
+    pid, ticks = rank.get("box") or (0, 0)  # process 1 of its container
+    if pid in table and table[pid].ticks == ticks and rank.get("kernel_boot") == kernel_boot():
+        proven.add(pid)
     if seen.get("kernel_boot") == kernel_boot():
         proven |= {pid for pid, ticks in seen.get("seen", ()) if pid in table and table[pid].ticks == ticks}
     proven |= {pid for pid, process in table.items() if is_marked(process, folder, rank.get("unit"))}
@@ -126,7 +129,7 @@ def send(pid: int, ticks: Optional[int], number: int) -> None:
     try:
         if is_same(pid, ticks):
             signal.pidfd_send_signal(handle, number)
-    except ProcessLookupError:
+    except (ProcessLookupError, PermissionError):  # in a container it may be another user's: the engine ends that
         pass
     finally:
         os.close(handle)
@@ -136,7 +139,7 @@ def send_by_number(pid: int, ticks: Optional[int], number: int) -> None:
     try:
         if is_same(pid, ticks):
             os.kill(pid, number)
-    except ProcessLookupError:
+    except (ProcessLookupError, PermissionError):
         pass
 
 

@@ -36,6 +36,7 @@ import sys
 import time
 from typing import Dict, List, Mapping, Optional, Tuple
 
+from cluster.agent.box import box_of, end_in_box, remove_box, remove_ended_boxes
 from cluster.agent.own import (
     MARK,
     Json,
@@ -143,6 +144,7 @@ class Ending:
         self.known: Dict[Tuple[int, int], str] = {}
         self.live: Dict[int, Process] = {}
         self.how = "absent"
+        self.box = box_of(folder)
 
     def look(self, table: Dict[int, Process]) -> None:
         """What was proven ours once stays ours, even when its witness is gone."""
@@ -171,14 +173,19 @@ class Ending:
         self.look(table)
         late = time.monotonic() - self.began - self.grace
         shim = shim_of(self.folder, table)
-        for process in self.live.values() if late > 1 or (late > 0 and not shim) else ():
+        must_end = late > 1 or (late > 0 and not shim)
+        if must_end and self.box:
+            end_in_box(self.box)
+        for process in self.live.values() if must_end else ():
             if late > 4 or not shim or process.pid != shim.pid:
                 self.how = "killed"
                 send(process.pid, process.ticks, signal.SIGKILL)
         return not self.live or late > 20
 
     def record(self) -> None:
-        """A shim that was killed could not write how it ended."""
+        """A shim that was killed could not write how it ended. A container without processes is only in the way."""
+        if not self.live:
+            remove_box(self.folder)
         is_recorded = os.path.exists(os.path.join(self.folder, "exit.json"))
         ended_by = signal.SIGKILL if self.how == "killed" else signal.SIGTERM
         if self.known and not self.live and not is_recorded:
@@ -216,6 +223,7 @@ def stop(request: Json) -> Json:
             reports.append(ending.report())
         waiting = [ending for ending in waiting if ending not in over]
         time.sleep(0.1 if waiting else 0)
+    remove_ended_boxes([ending.folder for ending in endings])
     reports.sort(key=lambda report: (str(report["boot"]), int(report["rank"])))
     return {"ranks": reports, "available_before": before, "available_after": memory()[2]}
 

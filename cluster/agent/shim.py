@@ -13,6 +13,7 @@ import subprocess
 import time
 from typing import Callable, Dict, List, Mapping, Optional, Set, Tuple
 
+from cluster.agent.box import attach_words, box_of, end_in_box, how_box_ended, main_in_box
 from cluster.agent.log import Lines, Log
 from cluster.agent.own import (
     MARK,
@@ -20,6 +21,7 @@ from cluster.agent.own import (
     Process,
     descendants,
     fail,
+    is_same,
     kernel_boot,
     memory,
     processes,
@@ -35,6 +37,7 @@ INHERITED = (
     "HOME", "LOGNAME", "USER", "SHELL", "PATH", "LANG", "LC_ALL", "TZ", "TMPDIR", "LD_LIBRARY_PATH", "XDG_RUNTIME_DIR",
 )  # fmt: skip
 LEFTOVER_GRACE = 5.0
+BOX_WAIT = 8.0
 PIPE_GRACE = 2.0
 ROOM = 4096
 
@@ -50,6 +53,8 @@ class Shim:
         self.kill_at: Optional[float] = None
         self.seen: Set[Tuple[int, int]] = set()
         self.killed: Set[int] = set()
+        self.box = box_of(folder)
+        self.boxed: Optional[Tuple[int, int]] = None
 
     def run(self) -> None:
         lock = take_lock(self.folder)
@@ -96,7 +101,8 @@ class Shim:
     def below(self) -> List[Process]:
         """All that descends from us; nothing escapes, as orphans become children of the subreaper that we are."""
         table = processes()
-        return [table[pid] for pid in descendants({os.getpid()}, table)]
+        boxed = {self.boxed[0]} if self.boxed and is_same(*self.boxed) else set()
+        return [table[pid] for pid in descendants({os.getpid()} | boxed, table) | boxed if pid in table]
 
     def ask_to_stop(self) -> None:
         if self.requested or self.status is not None:
@@ -139,10 +145,14 @@ class Shim:
 
     def main_has_ended(self, status: int) -> None:
         """A killed API server leaves engine and worker behind, and they would hold their memory for ever."""
+        ended = how_box_ended(self.box) if self.box else None
         left = self.below()
         code = os.WEXITSTATUS(status) if os.WIFEXITED(status) else None
         ended_by = os.WTERMSIG(status) if os.WIFSIGNALED(status) else None
-        self.record_exit(code, ended_by, len(left), None)
+        if ended:
+            code, ended_by = ended["code"], None
+        words = "the kernel ended it, for memory ran out" if ended and ended["out_of_memory"] else None
+        self.record_exit(code, ended_by, len(left), words)
         for process in left:
             send(process.pid, process.ticks, signal.SIGTERM)
         self.kill_at = time.monotonic() + LEFTOVER_GRACE
@@ -150,18 +160,32 @@ class Shim:
     def end_in_time(self) -> None:
         if self.kill_at is not None and time.monotonic() >= self.kill_at:
             self.kill_at = time.monotonic() + 1.0
+            if self.box and self.boxed:
+                end_in_box(self.box)
             for process in self.below():
                 self.killed.add(process.pid)
                 send(process.pid, process.ticks, signal.SIGKILL)
 
     def record_start(self) -> None:
         me, main = read_process(os.getpid()), read_process(self.main)
+        self.boxed = self.await_box()
         fill(self.folder, "rank.json", {
             "pid": os.getpid(), "ticks": me.ticks if me else 0, "kernel_boot": kernel_boot(), "session": os.getsid(0),
             "main": [self.main, main.ticks if main else 0],
             "unit": os.environ.get("SPARKCTL_UNIT"), "manager": os.environ.get("SPARKCTL_MANAGER"),
-            "program": at_home(self.spec["argv"][0]), "started": stamp(time.time()), "available": memory()[2],
+            "box": self.boxed, "program": at_home(self.spec["argv"][0]),
+            "started": stamp(time.time()), "available": memory()[2],
         })  # fmt: skip
+
+    def await_box(self) -> Optional[Tuple[int, int]]:
+        """The container's process 1, once it runs; None when it never came to run, which its client then says."""
+        until = time.monotonic() + BOX_WAIT
+        while self.box and time.monotonic() < until:
+            boxed = main_in_box(self.box)
+            if boxed or os.waitid(os.P_PID, self.main, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+                return boxed
+            time.sleep(0.05)
+        return None
 
     def record_processes(self) -> None:
         seen = {(process.pid, process.ticks) for process in self.below()}
@@ -178,7 +202,7 @@ class Shim:
 
 def start_server(folder: str, spec: Json, output: int) -> int:
     process = subprocess.Popen(
-        [at_home(word) for word in spec["argv"]],
+        attach_words(spec["container"]) if spec.get("container") else [at_home(word) for word in spec["argv"]],
         stdin=subprocess.DEVNULL,
         stdout=output,
         stderr=output,

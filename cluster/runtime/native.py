@@ -14,7 +14,7 @@ from cluster.model.units import Seconds
 from cluster.runtime.base import LaunchSpec, LogSource, RankSpec
 from cluster.runtime.bundle import bundle
 
-RANK_PARTS = ("own", "log", "shim", "prune", "rank")
+RANK_PARTS = ("own", "box", "log", "shim", "prune", "rank")
 LOOK_PARTS = ("own", "tail", "head", "stacks", "look")
 LOG_BYTES = 64 * 2**20
 KEEP_LOGS = 2
