@@ -14,6 +14,8 @@ from tests.lab.node import until
 from tests.lab.specification import REPOSITORY
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tests.lab.node import Node
     from tests.lab.nodes import Lab
 
@@ -22,6 +24,7 @@ pytestmark = pytest.mark.lab
 STANDIN = REPOSITORY / "tests" / "contract" / "standin.py"
 PLACE = "/opt/standin"  # every account can read it, where the checkout may lie in a closed folder
 STATE = "/var/lib/sparkctl"
+MODEL = REPOSITORY / "scripts" / "demo_model" / "model"
 SETTINGS = {
     "DEPLOYMENT": "units",
     "HEAD_IP": "10.77.0.1",
@@ -219,3 +222,18 @@ def test_an_account_without_rights_runs_its_ranks_as_units_of_its_own(ordinary: 
         assert node.processes("VLLM::") + node.processes("standin.py") + node.processes("/agent/rank-") == ()
         ours = node.run(("systemctl", "--user", "--machine=spark@", "list-units", "--all", "--no-legend", "sparkctl-*"))
         assert (ours.returncode, ours.stdout) == (0, ""), ours.stderr
+
+
+def test_real_vllm_serves_from_units_and_leaves_nothing(systemd_lab: Lab, vllm_venv: Path) -> None:
+    demo = {"RECIPE": "demo", "VENV": str(vllm_venv), "MODEL_DIR": str(MODEL), "STOP_GRACE": "20"}
+    bench = Bench(systemd_lab, Cli(systemd_lab.a, SETTINGS | demo))
+    boot = bench.start()
+    assert [titles(node) for node in bench.lab.nodes] == list(TREES)
+    for rank, node in enumerate(bench.lab.nodes):
+        for process in node.processes("VLLM::"):
+            group = node.path(f"/proc/{process.pid}/cgroup").read_text().splitlines()[-1]
+            assert group.endswith(f"/system.slice/{unit_of(boot, rank)}")
+    assert bench.sparkctl("smoke").code == 0
+    ended = bench.sparkctl("stop")
+    assert (ended.code, [rank["state"] for rank in ended.result["ranks"]]) == (0, ["graceful", "graceful"])
+    nothing_is_left(bench.lab)
