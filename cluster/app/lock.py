@@ -33,7 +33,10 @@ def held(head: Node, settings: Settings, verb: str, emit: Emit) -> Iterator[None
     want = {"path": str(lock_path(settings)), "holder": _holder(verb, settings.deployment)}
 
     def take(line: str) -> None:
-        answer.update(json.loads(line))
+        try:
+            answer.update(json.loads(line))
+        except ValueError:
+            answer["words"] = [line]
         answered.set()
 
     def keep() -> None:

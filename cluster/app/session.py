@@ -45,15 +45,18 @@ class Session:
 
     def open(self) -> Self:
         outcomes = _side_by_side({one.name: one for one in self.settings.nodes}, self._open_one, self.interrupt)
+        wrong: list[Exception] = []
         for name, outcome in outcomes.items():
             match outcome:
                 case NodeError():
                     self.missing[name] = outcome
                 case Exception():
-                    self.close()
-                    raise outcome
+                    wrong.append(outcome)
                 case node:
                     self.nodes[name] = node
+        if wrong:
+            self.close()
+        raise_all(tuple(wrong))
         return self
 
     def reopen(self, name: str) -> Node:
