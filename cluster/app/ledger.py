@@ -1,23 +1,20 @@
 """The memory ledger on the head: noted while a boot loads, kept once it serves, read by the next start."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
-from cluster.app.agents import agent
-from cluster.app.observe import told
 from cluster.app.session import Session
-from cluster.errors import SparkctlError, Unreadable
+from cluster.errors import SparkctlError, StepFailed
 from cluster.model.events import Emit, Severity, Told
 from cluster.model.ledger import Ledger, Measured, Shape, from_json, to_json
 from cluster.model.memory import MemoryFacts, ModelShape
 from cluster.model.receipt import Receipt
 from cluster.model.settings import Settings
 from cluster.node.base import Node
+from cluster.node.failures import NoSuchFile
 from cluster.plan.boot import Observation
 from cluster.plan.memory import NodePlan
-from cluster.probe.base import Answer
 from cluster.probe.boot_figures import BootFigures, read_on
 from cluster.probe.ranks import NodeLook
 
@@ -29,12 +26,11 @@ def ledger_path(settings: Settings) -> PurePosixPath:
 def read_ledger(head: Node, settings: Settings, emit: Emit) -> Ledger:
     """A ledger that cannot be read costs a better prediction, not a start."""
     path = ledger_path(settings)
-    (answer,) = (Answer(**one) for one in json.loads(told(head, head.run(agent("ask", [{"file": str(path)}])))))
-    if answer.exit != 0:
-        return Ledger()
     try:
-        return from_json(answer.out, f"{head.name}:{path}")
-    except Unreadable as error:
+        return from_json(head.read(str(path)).decode("utf-8", "replace"), f"{head.name}:{path}")
+    except NoSuchFile:
+        return Ledger()
+    except StepFailed as error:
         emit(Told(Severity.WARNING, f"{error.what}; predictions rest on the model's files alone", error.where))
         return Ledger()
 
