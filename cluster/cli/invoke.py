@@ -42,6 +42,7 @@ class Call:
         return open_with(Access(self.options.ssh_config, self.options.accept_new_host_key), self.emit)
 
 
+ACTING = ("start", "restart", "stop")
 Act = Callable[[Call], int | None]
 
 
@@ -51,7 +52,7 @@ def run(options: Options, act: Act, *, need: Need = Need.SERVE, starts: bool = F
     given = click.get_current_context().obj
     keep_log(options.verbose)
     redactor = Redactor()
-    with _hushed_pipe():
+    with _hushed_pipe(Exit.INTERRUPTED if click.get_current_context().info_name in ACTING else Exit.DONE):
         reporter = make_reporter(
             options.json,
             options.quiet,
@@ -171,7 +172,10 @@ def _terminated(number: int, frame: FrameType | None) -> None:
 
 
 class _hushed_pipe:  # noqa: N801  # reads as the context it is
-    """`sparkctl logs | head` ends quietly."""
+    """`sparkctl logs | head` ends quietly, and so does `start --json` without a reader: but that one has not served."""
+
+    def __init__(self, code: Exit) -> None:
+        self._code = code
 
     def __enter__(self) -> None:
         return None
@@ -180,4 +184,4 @@ class _hushed_pipe:  # noqa: N801  # reads as the context it is
         if isinstance(error, BrokenPipeError):
             with suppress(OSError):
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            sys.exit(Exit.DONE)
+            sys.exit(self._code)

@@ -1,12 +1,13 @@
 """Around a verb: signals, closed pipes, the log for developers."""
 
+import contextlib
+import io
 import json
 import logging
 import os
 import signal
 import sys
 import time
-from pathlib import Path
 
 import pytest
 
@@ -33,29 +34,42 @@ def _terminate() -> None:
     time.sleep(0.02)
 
 
-def test_a_reader_that_went_away_ends_it_quietly(sparkctl, cluster, monkeypatch, capsys):
+class Closed(io.StringIO):
+    """A pipe whose reader has gone; `after` so many lines."""
+
+    def __init__(self, after: int = 0) -> None:
+        super().__init__()
+        self._lines = after
+        self._number = os.open(os.devnull, os.O_WRONLY)
+
+    def write(self, text: str) -> int:
+        self._lines -= 1
+        if self._lines < 0:
+            raise BrokenPipeError
+        return len(text)
+
+    def fileno(self) -> int:
+        return self._number
+
+    def close(self) -> None:
+        os.close(self._number)
+
+
+def test_a_reader_that_went_away_ends_it_quietly(sparkctl, cluster, monkeypatch):
     """`sparkctl logs | head -1`"""
     sparkctl("start", on=cluster)
-    with Path(os.devnull).open("w") as gone:
-
-        class Closed:
-            encoding = "utf-8"
-
-            def write(self, text: str) -> int:
-                raise BrokenPipeError
-
-            def flush(self) -> None:
-                raise BrokenPipeError
-
-            def isatty(self) -> bool:
-                return False
-
-            def fileno(self) -> int:
-                return gone.fileno()
-
-        monkeypatch.setattr(sys, "stdout", Closed())
+    with contextlib.closing(Closed()) as closed:
+        monkeypatch.setattr(sys, "stdout", closed)
         ran = sparkctl("logs", on=cluster)
     assert (ran.code, ran.err) == (0, "")
+
+
+def test_a_start_whose_reader_went_away_is_not_called_done(sparkctl, cluster, monkeypatch):
+    with contextlib.closing(Closed(after=20)) as closed:
+        monkeypatch.setattr(sys, "stdout", closed)
+        ran = sparkctl("start", "--json", on=cluster)
+    assert (ran.code, ran.err) == (Exit.INTERRUPTED, "")
+    assert cluster.living() == []
 
 
 def test_the_log_for_developers_is_json_and_for_its_owner_alone(sparkctl, cluster, tmp_path):
