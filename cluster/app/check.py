@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, replace
 
+from cluster.app.boxes import look_at_boxes
 from cluster.app.ledger import MemoryPlan
 from cluster.app.memory import memory_findings, plan_memory
 from cluster.app.observe import identity_of
@@ -10,9 +11,11 @@ from cluster.app.ranks import rank_of
 from cluster.app.session import Session
 from cluster.app.survey import judged, survey
 from cluster.errors import Refused
+from cluster.model.containers import Box
 from cluster.model.deployment import rank_dir
 from cluster.model.events import Emit, Finding, Severity
 from cluster.model.facts import Identity, NodeFacts
+from cluster.plan.boxes import box_of, check_boxes
 from cluster.plan.launch import Wiring
 from cluster.plan.preflight import check_equal, refusals
 from cluster.runtime.base import LaunchSpec
@@ -26,6 +29,7 @@ class Checked:
     identities: dict[str, Identity]
     wiring: tuple[Wiring, ...]
     memory: MemoryPlan | None = None
+    boxes: tuple[Box, ...] = ()
 
 
 def check(
@@ -43,11 +47,13 @@ def findings_of(
     """Everything there is to say. `ports` false: our own ranks run, and hold their ports and memory."""
     seen = survey(session, pace)
     wiring, found = judged(session.settings, seen, ports=ports)
-    findings = list(found)
+    hosts = look_at_boxes(session)
+    findings = [*found, *check_boxes(session.settings, hosts)]
+    boxes = tuple(box_of(session.settings, node, hosts[node.name]) for node in session.settings.nodes if hosts)
     memory = plan_memory(session, emit) if ports else None  # while the old ranks run, their memory is still to come
     if memory is not None:
         findings += memory_findings(session.settings, memory)
-    return Checked(seen.facts, seen.identities, wiring, memory), findings
+    return Checked(seen.facts, seen.identities, wiring, memory, boxes), findings
 
 
 def judge(findings: list[Finding], emit: Emit, forced: frozenset[str]) -> None:

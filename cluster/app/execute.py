@@ -7,7 +7,7 @@ from typing import assert_never
 from cluster.app.session import Session
 from cluster.errors import SparkctlError, StepFailed
 from cluster.model.events import Emit, Severity, StepStarted, Told
-from cluster.model.steps import Command, Run, Stage, Step, Write
+from cluster.model.steps import Command, CreateContainer, Run, Stage, Step, Write
 from cluster.node.base import Node, Result
 
 log = logging.getLogger(__name__)
@@ -43,6 +43,13 @@ class Transaction:
             case Write(path=path, data=data, mode=mode):
                 node.write(str(path), data, mode)
                 return Result(0, b"", b"")
+            case CreateContainer(spec=spec, engine=path, undo=undo):
+                from cluster.node.engine import Engine  # the SDK takes half a second to import
+
+                identity = Engine(node, path).create(spec)
+                if undo is not None:  # after the act: a name that was taken is not ours to remove
+                    self._undo.append((step.node, step.why, undo))
+                return Result(0, identity.encode(), b"")
             case _:
                 assert_never(step)
 

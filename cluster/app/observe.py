@@ -7,7 +7,7 @@ from cluster.app.agents import agent
 from cluster.errors import StepFailed, Unreadable
 from cluster.model.facts import Identity, NodeFacts
 from cluster.model.host import NO_HOST
-from cluster.model.settings import NodeSettings, Settings
+from cluster.model.settings import NodeSettings, RuntimeKind, Settings
 from cluster.node.base import Node, Result
 from cluster.probe.base import Answer, Probe
 from cluster.probe.host import GPUS, HOST
@@ -47,9 +47,10 @@ def _parsed(node: Node, probe: Probe[Any], answer: Answer) -> Any:
 
 def identity_of(node: Node, settings: Settings, mine: NodeSettings, spec: str = "") -> Identity:
     """What the rank on `node` would run; `spec` is the path of its written spec.json, once there is one."""
+    in_box = settings.launch.runtime is RuntimeKind.CONTAINER
     want = {
-        "venv": settings.launch.venv,
-        "model": settings.serve.model,
+        "venv": "" if in_box else settings.launch.venv,
+        "model": (mine.model or settings.serve.model) if in_box and settings.serve.model else settings.serve.model,
         "spec": spec,
         "key_file": settings.serve.api_key_file if mine is settings.head else "",
         "state_dir": mine.state_dir,

@@ -2,11 +2,13 @@
 
 from dataclasses import replace
 
-from cluster.app.ranks import RUNTIME
+from cluster.app.boxes import in_containers
+from cluster.app.ranks import launcher
 from cluster.model.deployment import DeploymentId
 from cluster.model.events import PlannedStage, PlannedStep, PlanReport
 from cluster.model.settings import NodeSettings, Settings
 from cluster.model.steps import Plan, Stage
+from cluster.plan.boxes import planned_box
 from cluster.plan.launch import Wiring, key_step, launch_spec
 from cluster.plan.shown import plan_report
 from cluster.runtime.base import RankSpec
@@ -17,10 +19,11 @@ BOOT = "BOOT"  # stands for the boot's name, which is made when it begins
 def plan(settings: Settings) -> PlanReport:
     """Every step, what each rank will run, and what is only known once the nodes are asked."""
     wiring = tuple(_wiring(node) for node in settings.nodes)
-    spec = launch_spec(settings, DeploymentId(settings.deployment, BOOT), wiring)
+    boxes = tuple(planned_box(settings, node) for node in settings.nodes) if in_containers(settings) else ()
+    spec = launch_spec(settings, DeploymentId(settings.deployment, BOOT), wiring, boxes)
     stages = (
-        Stage("prepare", (*key_step(settings), *RUNTIME.prepare(spec))),
-        Stage("launch", RUNTIME.launch(spec), in_order=True),
+        Stage("prepare", (*key_step(settings), *launcher(settings).prepare(spec))),
+        Stage("launch", launcher(settings).launch(spec), in_order=True),
     )
     report = plan_report(settings.deployment, Plan(stages), tuple(_notes(settings)))
     ranks = PlannedStage("ranks", tuple(_rank(rank) for rank in spec.ranks))

@@ -7,7 +7,7 @@ from cluster.app.agents import source
 from cluster.app.observe import told
 from cluster.app.session import Session
 from cluster.errors import NodeError
-from cluster.model.settings import NodeSettings, Settings
+from cluster.model.settings import NodeSettings, RuntimeKind, Settings
 from cluster.model.units import Seconds
 from cluster.node.base import Node
 from cluster.plan.boot import (
@@ -29,9 +29,18 @@ from cluster.plan.boot import (
 )
 from cluster.plan.launch import ask_address, key_file
 from cluster.probe.ranks import CompletionSeen, HeadSeen, HttpAnswer, NodeLook, RankLife, RankLook, parse_look
+from cluster.runtime.base import Runtime
+from cluster.runtime.container import ContainerRuntime
 from cluster.runtime.native import RAS, HeadQuestion, NativeRuntime, Where
 
 RUNTIME = NativeRuntime(source)
+
+
+def launcher(settings: Settings) -> Runtime:
+    """What prepares and launches the ranks; all that comes later is the same for every runtime."""
+    return ContainerRuntime(RUNTIME) if settings.launch.runtime is RuntimeKind.CONTAINER else RUNTIME
+
+
 OK = 200
 
 

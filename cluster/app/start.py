@@ -10,7 +10,7 @@ from cluster.app.execute import Transaction
 from cluster.app.ledger import Meter, enter
 from cluster.app.lock import held
 from cluster.app.pace import REAL, Pace
-from cluster.app.ranks import RUNTIME, newest
+from cluster.app.ranks import launcher, newest
 from cluster.app.ready import STAGE, Times, wait
 from cluster.app.receipts import Kept, read_kept, receipt_path, utc_now, write_receipt
 from cluster.app.session import OpenNode, Session
@@ -53,16 +53,16 @@ def begin(session: Session, emit: Emit, stages: Stages, forced: frozenset[str], 
     with stages.stage("check"):
         checked = check(session, emit, forced, pace=pace)
     which = DeploymentId(session.settings.deployment, new_boot())
-    spec = launch_spec(session.settings, which, checked.wiring)
+    spec = launch_spec(session.settings, which, checked.wiring, checked.boxes)
     transaction = Transaction(session, emit)
     try:
         with stages.stage("prepare"):
-            transaction.run(Stage("prepare", (*key_step(session.settings), *RUNTIME.prepare(spec))))
+            transaction.run(Stage("prepare", (*key_step(session.settings), *launcher(session.settings).prepare(spec))))
             compare_written(session, spec, checked, emit, forced)
             receipt = new_receipt(session, spec, checked, forced)
             write_receipt(session.head, session.settings, receipt)
         with stages.stage("launch"):
-            launched = transaction.run(Stage("launch", RUNTIME.launch(spec), in_order=True))
+            launched = transaction.run(Stage("launch", launcher(session.settings).launch(spec), in_order=True))
             receipt = _with_identities(receipt, spec, {name: out[-1].text for name, out in launched.items()})
             write_receipt(session.head, session.settings, receipt)
     except BaseException:

@@ -49,6 +49,19 @@ class ContainerSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class Box:
+    """What one node gives its rank's container: the image by its immutable id there, mounts, devices, its engine."""
+
+    image: str
+    engine: str
+    home: str = "/root"
+    mounts: tuple[Mount, ...] = ()
+    devices: tuple[str, ...] = ()
+    gpus: bool = False
+    security: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class ImageSeen:
     """`layers` are the diff ids in order: they are the same in every store, which an id is not."""
 

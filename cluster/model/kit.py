@@ -111,7 +111,7 @@ class Weights:
 class Image:
     """The image of the container runtime."""
 
-    name: str = setting("", "Image that is run", env="IMAGE", not_yet=_IMAGE)
+    name: str = setting("", "Image that is run in containers; on every node already", env="IMAGE")
     build: bool = setting(False, "Build it", env="BUILD", not_yet=_IMAGE)
     pull: bool = setting(False, "Pull it", env="PULL", not_yet=_IMAGE)
     skip_build: bool = setting(False, "Never build", env="SKIP_BUILD", not_yet=_IMAGE)
@@ -133,6 +133,9 @@ class Image:
 class Container:
     """Names and paths of the containers."""
 
+    engine: str = setting(
+        "/var/run/docker.sock", "Socket of the container engine on every node", env="ENGINE_SOCKET", is_path=True
+    )
     head: str = setting("", "Name of the head's container", env="CONTAINER_HEAD", not_yet=_CONTAINER)
     worker: str = setting("", "Name of the worker's container", env="CONTAINER_WORKER", not_yet=_CONTAINER)
     chat_template: str = setting(

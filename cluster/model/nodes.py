@@ -30,12 +30,12 @@ class NodeSettings:
     state_dir: str = setting("~/.local/state/sparkctl", "Folder for logs, receipts and locks on it", is_path=True)
     host: str = setting("", "Its host for SSH, when that is not the fabric address")
     user: str = setting("", "Its user for SSH")
-    model: str = setting("", "Folder of the model on it, when not the common one", is_path=True, not_yet=_CONTAINER)
+    model: str = setting("", "Folder of the model on it, when not the common one", is_path=True)
     engram: str = setting("", "Folder of the Engram tables on it", is_path=True, not_yet=_CONTAINER)
     packed: str = setting("", "Folder of the packed Engram files on it", is_path=True, not_yet=_CONTAINER)
-    cache: str = setting("", "Folder for vLLM's caches on it", is_path=True, not_yet=_CONTAINER)
-    triton_cache: str = setting("", "Folder for Triton's cache on it", is_path=True, not_yet=_CONTAINER)
-    tilelang_cache: str = setting("", "Folder for TileLang's cache on it", is_path=True, not_yet=_CONTAINER)
+    cache: str = setting("", "Folder for vLLM's caches on it", is_path=True)
+    triton_cache: str = setting("", "Folder for Triton's cache on it", is_path=True)
+    tilelang_cache: str = setting("", "Folder for TileLang's cache on it", is_path=True)
     nccl_dir: str = setting("", "Folder with another NCCL on it", is_path=True, not_yet=_CONTAINER)
 
 

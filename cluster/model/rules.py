@@ -143,6 +143,10 @@ def _served(settings: Settings, origins: Origins) -> Iterator[Problem]:
     if settings.launch.runtime is RuntimeKind.NATIVE and not settings.launch.venv:
         what = "VENV is not set: the virtual environment with vLLM on every node"
         yield Problem("", what, "set it, e.g. VENV=~/vllm")
+    if settings.launch.runtime is RuntimeKind.CONTAINER and not settings.image.name:
+        yield Problem(
+            "", "IMAGE is not set: the image that containers run", "set it, e.g. IMAGE=vllm/vllm-openai:v0.33.0"
+        )
 
 
 def _ranks(settings: Settings, origins: Origins) -> Iterator[Problem]:

@@ -47,7 +47,6 @@ class Launch:
         RuntimeKind.NATIVE,
         "How ranks are run: `native` or `container`",
         env="RUNTIME",
-        not_yet=_CONTAINER,
     )
     venv: str = setting("", "Virtual environment with vLLM on every node (native)", env="VENV", is_path=True)
     environment: tuple[tuple[str, str], ...] = setting((), "Further environment variables of every rank, by name")

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
+from cluster.model.containers import ContainerSpec
 from cluster.model.units import Seconds
 
 NodeName = str
@@ -45,7 +46,18 @@ class Write:
     mode: int = 0o600
 
 
-Step = Run | Write
+@dataclass(frozen=True, slots=True)
+class CreateContainer:
+    """Create a container, not start it. `engine` is its engine's socket on the node."""
+
+    node: NodeName
+    why: str
+    spec: ContainerSpec
+    engine: str
+    undo: Command | None = None
+
+
+Step = Run | Write | CreateContainer
 
 
 @dataclass(frozen=True, slots=True)

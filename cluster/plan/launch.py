@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import PurePosixPath
 
+from cluster.model.containers import Box
 from cluster.model.deployment import DeploymentId, deployment_root
 from cluster.model.flags import serve_flags, variables
 from cluster.model.settings import NodeSettings, Settings
@@ -85,8 +86,10 @@ def api_url(settings: Settings) -> str:
     return f"http://{ask_address(settings)}:{settings.serve.port}"
 
 
-def launch_spec(settings: Settings, which: DeploymentId, wiring: tuple[Wiring, ...]) -> LaunchSpec:
-    """Every rank as it will be run, rank 0 first. `wiring` has one entry per node, in the same order."""
+def launch_spec(
+    settings: Settings, which: DeploymentId, wiring: tuple[Wiring, ...], boxes: tuple[Box, ...] = ()
+) -> LaunchSpec:
+    """Every rank as it will be run, rank 0 first. `wiring`, and `boxes` of containers, have one entry per node."""
     common = common_argv(settings)
     environment = common_environment(settings)
     secrets = (("VLLM_API_KEY", key_file(settings)),) if key_file(settings) else ()
@@ -100,6 +103,7 @@ def launch_spec(settings: Settings, which: DeploymentId, wiring: tuple[Wiring, .
                 environment=tuple(sorted((environment | rank_environment(settings, wired)).items())),
                 secrets=secrets if rank == 0 else (),
                 state_dir=node.state_dir,
+                box=boxes[rank] if boxes else None,
             )
             for rank, (node, wired) in enumerate(zip(settings.nodes, wiring, strict=True))
         ),
@@ -111,7 +115,7 @@ def common_argv(settings: Settings) -> tuple[str, ...]:
     serve = settings.serve
     timeout = f"{settings.launch.distributed_timeout:.0f}"
     return (
-        f"{settings.launch.venv}/bin/vllm",
+        f"{settings.launch.venv}/bin/vllm" if settings.launch.venv else "vllm",
         "serve",
         serve.model,
         "--host",

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 
 from cluster.model.events import Finding, Severity
 from cluster.model.facts import Identity, Listener, NodeFacts
-from cluster.model.settings import Settings
+from cluster.model.settings import RuntimeKind, Settings
 from cluster.model.units import format_bytes
 from cluster.plan.launch import key_file, listen_address
 
@@ -42,7 +42,13 @@ def _overlap(one: Listener, address: str) -> bool:
 
 def check_node(settings: Settings, node: str, seen: Identity) -> tuple[Finding, ...]:
     """What one node alone must have: the server, the model, room for logs."""
-    return (_server(settings, node, seen), _model(settings, node, seen), _state(node, seen))
+    server = () if _in_image(settings) else (_server(settings, node, seen),)
+    return (*server, _model(settings, node, seen), _state(node, seen))
+
+
+def _in_image(settings: Settings) -> bool:
+    """The server and its packages come with the image, which is compared as a whole."""
+    return settings.launch.runtime is RuntimeKind.CONTAINER
 
 
 def _server(settings: Settings, node: str, seen: Identity) -> Finding:
@@ -96,7 +102,8 @@ def check_key(settings: Settings, seen: Identity) -> tuple[Finding, ...]:
 
 def check_equal(settings: Settings, seen: Mapping[str, Identity]) -> tuple[Finding, ...]:
     """Whether all ranks would run the same thing; vLLM itself does not check and answers wrong text with status 200."""
-    return (_versions(settings, seen), _models(settings, seen), _argv(settings, seen))
+    versions = () if _in_image(settings) else (_versions(settings, seen),)
+    return (*versions, _models(settings, seen), _argv(settings, seen))
 
 
 def _versions(settings: Settings, seen: Mapping[str, Identity]) -> Finding:

@@ -3,7 +3,7 @@
 from typing import assert_never
 
 from cluster.model.events import PlannedStage, PlannedStep, PlanReport
-from cluster.model.steps import Plan, Run, Step, Write
+from cluster.model.steps import CreateContainer, Plan, Run, Step, Write
 
 
 def plan_report(deployment: str, plan: Plan, notes: tuple[str, ...] = ()) -> PlanReport:
@@ -24,5 +24,8 @@ def _step(step: Step) -> PlannedStep:
         case Write():
             size, mode = len(step.data), f"{step.mode:03o}"
             return PlannedStep(step.node, step.why, path=str(step.path), size=size, mode=mode)
+        case CreateContainer(spec=spec):
+            undo = step.undo.argv if step.undo else ()
+            return PlannedStep(step.node, step.why, ("docker", "create", "--name", spec.name, spec.image), (), undo)
         case _:
             assert_never(step)

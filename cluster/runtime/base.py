@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Protocol
 
+from cluster.model.containers import Box
 from cluster.model.deployment import DeploymentId
 from cluster.model.steps import Command, NodeName, Step
 
@@ -16,6 +17,7 @@ class RankSpec:
     environment  variables for it, sorted by name; no secrets
     secrets      variable -> file on the node that holds its value (read there, never sent or logged)
     state_dir    the node's folder for our files, `~` allowed
+    box          what its container gets, for the container runtime
     """
 
     rank: int
@@ -24,6 +26,7 @@ class RankSpec:
     environment: tuple[tuple[str, str], ...]
     secrets: tuple[tuple[str, str], ...] = ()
     state_dir: str = "~/.local/state/sparkctl"
+    box: Box | None = None
 
 
 @dataclass(frozen=True, slots=True)

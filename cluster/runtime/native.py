@@ -197,12 +197,19 @@ def _spec_json(which: DeploymentId, rank: RankSpec) -> bytes:
         "node": rank.node,
         "argv": rank.argv,
         "env": dict(rank.environment),
-        "secrets": dict(rank.secrets),
+        "secrets": {} if rank.box else dict(rank.secrets),
         "cwd": None,
         "log_bytes": LOG_BYTES,
         "keep_logs": KEEP_LOGS,
     }
+    if rank.box:
+        spec["container"] = {"name": box_name(which, rank.rank), "engine": f"unix://{rank.box.engine}"}
     return (json.dumps(spec, indent=1) + "\n").encode()
+
+
+def box_name(which: DeploymentId, rank: int) -> str:
+    """The name of a rank's container: new for every boot, so that it is never a stranger's."""
+    return f"sparkctl-{which.name}-rank{rank}-{which.boot}"
 
 
 def _unit(which: DeploymentId, rank: int) -> str:

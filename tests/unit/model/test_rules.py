@@ -161,7 +161,7 @@ def test_values_that_do_not_go_together_are_refused(values, said):
         {"serve__extra_args": ("--max-model-len", "5")},
         {"serve__extra_args": ("--temperature", "-1", "-0.5", "--hf-overrides", '{"a":1}')},
         {"launch__environment": (("NCCL_SOCKET_IFNAME", "^lo,docker0"), ("MAX_TOKENS", "1"))},
-        {"launch__venv": "", "launch__runtime": RuntimeKind.CONTAINER},
+        {"launch__venv": "", "launch__runtime": RuntimeKind.CONTAINER, "image__name": "vllm:1"},
         {"serve__host": "10.40.0.1"},
     ],
 )

@@ -1,0 +1,109 @@
+"""What each node gives its rank's container, and whether all ranks would run the same image."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from cluster.model.containers import Box, EngineSeen, ImageSeen, Mount
+from cluster.model.events import Finding, Severity
+from cluster.model.nodes import NodeSettings
+from cluster.model.settings import Settings
+
+CACHES = (
+    ("cache", "/root/.cache/vllm"),
+    ("triton_cache", "/root/.triton/cache"),
+    ("tilelang_cache", "/root/.tilelang/cache"),
+)
+# Named, for with the engine's own hook alone a daemon-reload of the host takes them from a running rank.
+NVIDIA = ("/dev/nvidia0", "/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools")
+RDMA = "/dev/infiniband"
+
+
+@dataclass(frozen=True, slots=True)
+class BoxSeen:
+    """One node as a container's host: `devices` are those of RDMA and NVIDIA that exist there."""
+
+    engine: EngineSeen
+    image: ImageSeen | None
+    home: str
+    devices: tuple[str, ...]
+
+
+def box_of(settings: Settings, node: NodeSettings, seen: BoxSeen) -> Box:
+    """The image by its id on this node, so that a tag that moves meanwhile changes nothing."""
+    return Box(
+        image=seen.image.id if seen.image else settings.image.name,
+        engine=settings.container.engine,
+        home=seen.home,
+        mounts=_mounts(settings, node),
+        devices=seen.devices,
+        gpus="nvidia" in seen.engine.runtimes or any(one in seen.devices for one in NVIDIA),
+    )
+
+
+def planned_box(settings: Settings, node: NodeSettings) -> Box:
+    """A box as far as it is known without asking the node."""
+    return Box(settings.image.name, settings.container.engine, home="~", mounts=_mounts(settings, node))
+
+
+def _mounts(settings: Settings, node: NodeSettings) -> tuple[Mount, ...]:
+    """The model read-only; caches of compiled kernels writable, as each boot would compile them anew."""
+    caches = tuple(
+        Mount(getattr(node, name), target, read_only=False) for name, target in CACHES if getattr(node, name)
+    )
+    return (Mount(node.model or settings.serve.model, settings.serve.model), *caches)
+
+
+def check_boxes(settings: Settings, seen: Mapping[str, BoxSeen]) -> tuple[Finding, ...]:
+    """IMAGE.PRESENT on every node, RANKS.IMAGE over all of them."""
+    found = [_present(settings, name, one) for name, one in seen.items()]
+    images = {name: one.image for name, one in seen.items() if one.image is not None}
+    if len(images) == len(seen):
+        found.append(_equal(images))
+    return tuple(found)
+
+
+def _present(settings: Settings, node: str, seen: BoxSeen) -> Finding:
+    name = settings.image.name
+    if seen.image is None:
+        fix = f"put it there: docker save {name} | ssh {node} docker load, or docker pull {name} on {node}"
+        return Finding("IMAGE.PRESENT", Severity.REFUSAL, node, f"no image {name}", "the image on every node", fix)
+    arch = f"{seen.image.system}/{seen.image.architecture}"
+    if seen.image.architecture != _architecture(seen.engine):
+        expected = f"an image for {_architecture(seen.engine)}"
+        return Finding(
+            "IMAGE.PRESENT", Severity.REFUSAL, node, f"{name} is for {arch}", expected, f"docker pull {name}"
+        )
+    observed = f"{name}, {len(seen.image.layers)} layers, engine {seen.engine.version}"
+    return Finding("IMAGE.PRESENT", Severity.OK, node, observed)
+
+
+def _architecture(engine: EngineSeen) -> str:
+    return {"x86_64": "amd64", "aarch64": "arm64"}.get(engine.architecture, engine.architecture)
+
+
+def _equal(images: Mapping[str, ImageSeen]) -> Finding:
+    """By the ordered layer list: ids differ between image stores, and save and load lose the digests."""
+    names = list(images)
+    if all(same_image(images[names[0]], images[name]) for name in names):
+        return Finding("RANKS.IMAGE", Severity.OK, "", f"one image on {', '.join(names)}, layer by layer")
+    told = ", ".join(f"{name} {_short(image)}" for name, image in images.items())
+    fix = "load the head's image on every node, or pull the same digest everywhere"
+    return Finding("RANKS.IMAGE", Severity.REFUSAL, "", told, "the same layers on all ranks", fix)
+
+
+def same_image(one: ImageSeen, other: ImageSeen) -> bool:
+    """Ids match, a registry digest is shared, or the layer lists are equal; never across architectures."""
+    if (one.system, one.architecture) != (other.system, other.architecture):
+        return False
+    if one.id == other.id or set(_digests(one)) & set(_digests(other)):
+        return True
+    return bool(one.layers) and one.layers == other.layers
+
+
+def _digests(image: ImageSeen) -> tuple[str, ...]:
+    return tuple(digest.partition("@")[2] for digest in image.digests)
+
+
+def _short(image: ImageSeen) -> str:
+    last = image.layers[-1].removeprefix("sha256:")[:12] if image.layers else "none"
+    return f"{len(image.layers)} layers, the last {last}"

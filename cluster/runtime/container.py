@@ -1,0 +1,76 @@
+"""Run ranks in containers: the engine creates each one, the shim of the native runtime follows it.
+
+So that logs, looks, stops and systemd units are the same for both runtimes; what differs is said here.
+"""
+
+from dataclasses import replace
+from pathlib import PurePosixPath
+
+from cluster.model.containers import LABEL, Box, ContainerSpec, Mount
+from cluster.model.deployment import DeploymentId
+from cluster.model.steps import Command, CreateContainer, Step
+from cluster.runtime.base import LaunchSpec, RankSpec
+from cluster.runtime.native import NativeRuntime, box_name
+
+SECRETS = PurePosixPath("/run/sparkctl")
+# A secret is a file inside too, and becomes a variable only in the server's own process.
+ENTER = f'for file in {SECRETS}/*; do export "${{file##*/}}=$(cat "$file")"; done; exec "$@"'
+RDMA = "/dev/infiniband"
+
+
+class ContainerRuntime:
+    """`shim` does all that happens after a container was created."""
+
+    def __init__(self, shim: NativeRuntime) -> None:
+        self._shim = shim
+
+    def prepare(self, spec: LaunchSpec) -> tuple[Step, ...]:
+        return (*self._shim.prepare(spec), *(self._create(spec.which, rank) for rank in spec.ranks))
+
+    def launch(self, spec: LaunchSpec) -> tuple[Step, ...]:
+        return self._shim.launch(spec)
+
+    def _create(self, which: DeploymentId, rank: RankSpec) -> CreateContainer:
+        if rank.box is None:
+            raise ValueError(f"rank {rank.rank} has no image")
+        spec = container_spec(which, rank, rank.box)
+        return CreateContainer(
+            rank.node,
+            f"create the container of rank {rank.rank}",
+            spec,
+            rank.box.engine,
+            undo=Command(("docker", "-H", f"unix://{rank.box.engine}", "rm", "--force", spec.name)),
+        )
+
+
+def container_spec(which: DeploymentId, rank: RankSpec, box: Box) -> ContainerSpec:
+    """Host network and ipc, as NCCL and vLLM's shared memory need them; no restarts; never privileged."""
+    secrets = tuple(Mount(at_home(path, box.home), str(SECRETS / name)) for name, path in rank.secrets)
+    with_rdma = RDMA in box.devices
+    return ContainerSpec(
+        name=box_name(which, rank.rank),
+        image=box.image,
+        argv=("sh", "-c", ENTER, "sh", *rank.argv) if secrets else rank.argv,
+        environment=rank.environment,
+        labels=tuple(sorted(labels(which, rank).items())),
+        mounts=(*(replace(one, source=at_home(one.source, box.home)) for one in box.mounts), *secrets),
+        devices=box.devices,
+        gpus=box.gpus,
+        capabilities=("SYS_PTRACE", *(("IPC_LOCK",) if with_rdma else ())),
+        memlock=-1 if with_rdma else None,
+        security=box.security,
+    )
+
+
+def labels(which: DeploymentId, rank: RankSpec) -> dict[str, str]:
+    """What says that a container is ours, and whose; nothing here is secret."""
+    return {
+        f"{LABEL}deployment": which.name,
+        f"{LABEL}boot": which.boot,
+        f"{LABEL}rank": str(rank.rank),
+        f"{LABEL}node": rank.node,
+    }
+
+
+def at_home(path: str, home: str) -> str:
+    return f"{home}/{path[2:]}" if path.startswith("~/") else path
