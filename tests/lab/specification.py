@@ -93,6 +93,8 @@ def specification(
         "/etc/hostname": (0o644, f"{name}\n"),
         "/etc/hosts": (0o644, "\n".join(hosts) + "\n"),
         "/etc/resolv.conf": (0o644, "# no name server in the lab\n"),
+        # Debian's bash reads it for every command over SSH; what the host's own does there is no part of a test.
+        "/root/.bashrc": (0o644, ""),
         "/root/.ssh/config": (0o600, SSH_CONFIG),
         "/root/.ssh/id_ed25519": (0o600, keys["person"][0]),
         "/root/.ssh/id_ed25519.pub": (0o644, keys["person"][1]),
