@@ -18,7 +18,7 @@ from cluster.app.stages import Stages
 from cluster.app.status import examine
 from cluster.errors import Interrupted, Refused, SparkctlError, Unreachable
 from cluster.model.deployment import DeploymentId, State
-from cluster.model.events import Emit, Served, Severity, Told
+from cluster.model.events import Emit, Served, Severity, StatusReport, Told
 from cluster.model.receipt import RankReceipt, Receipt
 from cluster.model.settings import Settings
 from cluster.model.steps import Stage
@@ -79,6 +79,7 @@ def _already(session: Session, emit: Emit, stages: Stages, pace: Pace) -> Served
     """What to do about ranks that live already: nothing, go on waiting for them, or refuse with the reason."""
     settings = session.settings
     report, looks = examine(session, Kept(None, ""))
+    _see_all(report)
     if report.state is State.ABSENT:
         return None
     kept = read_kept(session.head, settings)
@@ -104,6 +105,18 @@ def _already(session: Session, emit: Emit, stages: Stages, pace: Pace) -> Served
         return Served(settings.deployment, receipt.boot, receipt.url, receipt.model, (), "", already=True)
     emit(Told(Severity.NOTE, f"boot {receipt.boot} is loading already; waiting for it"))
     return _wait_and_serve(session, receipt, emit, stages, None, pace, Meter())
+
+
+def _see_all(report: StatusReport) -> None:
+    """A node that was lost since we connected may run anything."""
+    lost = [one for one in report.nodes if not one.reachable]
+    if lost:
+        raise Unreachable(
+            f"cannot tell what runs on {', '.join(one.node for one in lost)}",
+            where=report.deployment,
+            evidence=[f"{one.node}: {one.detail}" for one in lost],
+            fix="sparkctl start again, once the node answers",
+        )
 
 
 def _same_as_asked(settings: Settings, receipt: Receipt) -> None:
