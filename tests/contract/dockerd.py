@@ -133,3 +133,36 @@ def _sha256(data: bytes) -> str:
     import hashlib
 
     return hashlib.sha256(data).hexdigest()
+
+
+def python_image(engine: "Dockerd", name: str) -> None:
+    """An image with this system's Python and a shell, of the files that are installed here: from no registry."""
+    program = Path("/usr/bin/python3").resolve()
+    libraries = {Path("/lib64/ld-linux-x86-64.so.2")}
+    modules = Path(f"/usr/lib/{program.name}/lib-dynload")
+    for file in (program, *modules.glob("*.so")):
+        said = subprocess.run(("ldd", file), capture_output=True, text=True).stdout
+        libraries |= {Path(word) for word in said.split() if word.startswith("/")}
+    buffer = BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w", dereference=True) as tar:
+        for library in libraries:
+            tar.add(library, arcname=str(library).lstrip("/"))
+        tar.add(program, arcname="usr/bin/python3")
+        tar.add(modules.parent, arcname=str(modules.parent).lstrip("/"), filter=_without_tests)
+        _add(tar, "bin/busybox", _busybox()["bin/busybox"])
+        for applet in ("sh", "cat"):
+            link = tarfile.TarInfo(f"bin/{applet}")
+            link.type, link.linkname = tarfile.SYMTYPE, "busybox"
+            tar.addfile(link)
+    engine.run("import", "-", name, data=buffer.getvalue())
+
+
+def _without_tests(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
+    parts = Path(member.name).parts
+    return None if {"test", "__pycache__", "idlelib", "lib2to3", "dist-packages"} & set(parts) else member
+
+
+def _add(tar: tarfile.TarFile, name: str, data: bytes) -> None:
+    member = tarfile.TarInfo(name)
+    member.size, member.mode = len(data), 0o755
+    tar.addfile(member, BytesIO(data))

@@ -1,0 +1,154 @@
+"""Ranks in real containers: a real dockerd, the stand-in for the server inside, the same shim, looks and stops."""
+
+import os
+import signal
+
+import pytest
+
+from cluster.app.agents import source
+from cluster.model.containers import Box, Mount
+from cluster.model.deployment import DeploymentId
+from cluster.model.steps import CreateContainer, Run, Write
+from cluster.node.engine import Engine
+from cluster.node.local import LocalNode
+from cluster.probe.ranks import RankLife
+from cluster.runtime.base import LaunchSpec, RankSpec
+from cluster.runtime.container import ContainerRuntime
+from cluster.runtime.native import NativeRuntime
+from tests.contract import dockerd
+from tests.contract.bench import STANDIN, Bench, lives, names, until
+
+pytestmark = [
+    pytest.mark.contract,
+    pytest.mark.skipif(dockerd.missing() is not None, reason=f"not run: {dockerd.missing()}"),
+]
+
+IMAGE = "sparkctl-python:1"
+TREE = ["VLLM::Worker_TP1"]
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory):
+    with dockerd.Dockerd(tmp_path_factory.mktemp("dockerd")) as running:
+        dockerd.python_image(running, IMAGE)
+        yield running
+
+
+class BoxBench(Bench):
+    """The same bench, with a container made before the launch."""
+
+    daemon: dockerd.Dockerd
+
+    def rank(self, *words, argv=(), secrets=()):
+        box = Box(IMAGE, self.daemon.socket, mounts=(Mount(str(STANDIN.parent), "/opt/standin"),))
+        standin = ("/usr/bin/python3", "/opt/standin/standin.py", *words)
+        return RankSpec(0, "here", argv or standin, (("PYTHONUNBUFFERED", "1"),), secrets, str(self.state), box)
+
+    def launch(self, rank, **spec):
+        launch = LaunchSpec(self.which, (rank,))
+        runtime = ContainerRuntime(self.runtime)
+        for step in runtime.prepare(launch):
+            match step:
+                case Write():
+                    self.node.write(str(step.path), step.data, step.mode)
+                case CreateContainer():
+                    engine = Engine(self.node, step.engine)
+                    engine.create(step.spec)
+                    engine.close()
+        (step,) = runtime.launch(launch)
+        assert isinstance(step, Run)
+        return self.node.run(step.command)
+
+    def containers(self) -> list[str]:
+        return self.daemon.run("ps", "-a", "--format", "{{.Names}} {{.State}}").stdout.decode().splitlines()
+
+
+@pytest.fixture
+def bench(daemon, tmp_path):
+    made = BoxBench(LocalNode("here"), tmp_path, NativeRuntime(source), DeploymentId("demo", "20261130T120000Z-0001"))
+    made.daemon = daemon
+    yield made
+    made.stop(0.5)
+    for name in made.containers():
+        if name.startswith("sparkctl-"):
+            daemon.run("rm", "-f", name.split()[0])
+    made.node.close()
+
+
+def test_a_rank_in_a_container_is_seen_with_the_processes_inside(bench):
+    rank = bench.start()
+    assert (rank.state, names(rank)) == (RankLife.ALIVE, TREE)
+    assert sum(one.rss for one in rank.processes) > 0
+
+
+def test_its_log_has_the_time_of_every_line(bench):
+    bench.start("--print", "one\\ntwo\\n")
+    lines = [line for line in (bench.folder / "log").read_text().splitlines() if line.endswith((" one", " two"))]
+    assert [line.split(" ", 1)[1] for line in lines] == ["one", "two"]
+    assert all(line[:2] == "20" and line[23] == "Z" for line in lines)
+
+
+def test_stop_ends_it_gracefully_and_removes_its_container_only(bench):
+    bench.daemon.run("create", "--name", "stranger", IMAGE, "/usr/bin/python3")
+    rank = bench.start()
+    (stopped,) = bench.stop().ranks
+    assert (stopped.how, stopped.left) == ("graceful", ())
+    assert not any(lives(one.pid) for one in rank.processes)
+    assert bench.containers() == ["stranger created"]
+    bench.daemon.run("rm", "stranger")
+
+
+def test_a_server_that_ignores_the_request_is_killed(bench):
+    rank = bench.start("--deaf")
+    (stopped,) = bench.stop(1.0).ranks
+    assert (stopped.how, stopped.left) == ("killed", ())
+    assert not any(lives(one.pid) for one in rank.processes)
+    assert bench.containers() == []
+
+
+def test_an_exit_inside_is_on_record_with_its_code(bench):
+    bench.start("--exit", "7", "0.5")
+    ended = until(bench.seen, lambda rank: rank.state is RankLife.EXITED)
+    assert ended.exit is not None
+    assert (ended.exit.code, ended.exit.signal, ended.exit.requested) == (7, None, False)
+
+
+def test_a_killed_server_takes_all_of_its_container_along(bench):
+    rank = bench.start()
+    inside = [one for one in rank.processes if one.name in TREE]
+    main = next(one for one in rank.processes if "standin" in one.command or one.name == "python3")
+    os.kill(main.pid, signal.SIGKILL)
+    ended = until(bench.seen, lambda seen: seen.state is RankLife.EXITED)
+    assert ended.exit is not None
+    assert ended.exit.code == 137
+    assert not any(lives(one.pid) for one in inside)
+
+
+def test_a_killed_shim_leaves_a_container_that_stop_still_ends(bench):
+    rank = bench.start()
+    os.kill(rank.pid, signal.SIGKILL)
+    orphan = until(bench.seen, lambda seen: seen.state is RankLife.ORPHANED)
+    assert names(orphan) == TREE
+    (stopped,) = bench.stop(2.0).ranks
+    assert stopped.left == ()
+    assert bench.containers() == []
+
+
+def test_a_container_that_cannot_start_says_why(bench):
+    rank = bench.rank(argv=("/nowhere/bin/vllm", "serve"))
+    bench.launch(rank)
+    ended = until(bench.seen, lambda seen: seen.state is RankLife.EXITED)
+    assert ended.exit is not None
+    assert ended.exit.code not in (0, None)
+    assert "/nowhere/bin/vllm" in (bench.folder / "log").read_text()
+
+
+def test_a_secret_reaches_the_server_and_no_inspection(bench, tmp_path):
+    key = tmp_path / "key"
+    key.write_text("s3cret-value")
+    key.chmod(0o600)
+    argv = ("/usr/bin/python3", "-c", "import os;print(' ready', os.environ['VLLM_API_KEY'][::-1], flush=True)")
+    bench.launch(bench.rank(argv=argv, secrets=(("VLLM_API_KEY", str(key)),)))
+    until((bench.folder / "log").read_text, lambda text: "eulav-terc3s" in text)
+    shown = bench.daemon.run("inspect", f"sparkctl-demo-rank0-{bench.which.boot}").stdout.decode()
+    assert "s3cret-value" not in shown
