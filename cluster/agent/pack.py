@@ -428,6 +428,8 @@ def check_header(job: Job, seen: bytes) -> None:
 def check_samples(job: Job, file: int, samples: int) -> None:
     rows = {0, job.rows - 1, *(random.randrange(job.rows) for _ in range(samples))}
     with open(job.source, "rb", buffering=0) as source:
+        for descriptor in (file, source.fileno()):
+            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)  # no reading ahead
         for row in sorted(rows):
             weight = os.pread(source.fileno(), WEIGHT, job.weight_at + (job.low + row) * WEIGHT)
             scale = os.pread(source.fileno(), SCALE, job.scale_at + (job.low + row) * SCALE)
