@@ -5,6 +5,8 @@ from __future__ import annotations
 import glob
 import json
 import os
+import pwd
+import shutil
 import signal
 import sys
 import time
@@ -215,3 +217,13 @@ def whole_path(path: str) -> str:
 def fail(code: int, sentence: str) -> NoReturn:
     print(json.dumps({"error": sentence}), flush=True)
     sys.exit(code)
+
+
+def systemd_manager() -> Optional[str]:
+    """`system` for root, `user` where the user's units outlive the login, None where a session of our own must do."""
+    if not os.path.isdir("/run/systemd/system") or not shutil.which("systemd-run"):
+        return None
+    if os.getuid() == 0:
+        return "system"
+    lingers = os.path.exists("/var/lib/systemd/linger/" + pwd.getpwuid(os.getuid()).pw_name)
+    return "user" if lingers and os.path.exists("/run/user/%d/systemd/private" % os.getuid()) else None

@@ -28,13 +28,11 @@ from __future__ import annotations
 
 import json
 import os
-import pwd
-import shutil
 import signal
 import subprocess
 import sys
 import time
-from typing import Dict, List, Mapping, Optional, Tuple
+from typing import Dict, List, Mapping, Tuple
 
 from cluster.agent.box import box_of, end_in_box, remove_box, remove_ended_boxes
 from cluster.agent.own import (
@@ -53,6 +51,7 @@ from cluster.agent.own import (
     send,
     shim_of,
     stamp,
+    systemd_manager,
     whole_path,
 )
 from cluster.agent.prune import prune
@@ -104,16 +103,6 @@ def await_start(folder: str, wait: float) -> Json:
             words = read(os.path.join(folder, "shim.err"))[-2000:]
             fail(4, "the shim did not come up within %g s: %s" % (wait, words))
         time.sleep(0.005)
-
-
-def systemd_manager() -> Optional[str]:
-    """`system` for root, `user` where the user's units outlive the login, None where a session of our own must do."""
-    if not os.path.isdir("/run/systemd/system") or not shutil.which("systemd-run"):
-        return None
-    if os.getuid() == 0:
-        return "system"
-    lingers = os.path.exists("/var/lib/systemd/linger/" + pwd.getpwuid(os.getuid()).pw_name)
-    return "user" if lingers and os.path.exists("/run/user/%d/systemd/private" % os.getuid()) else None
 
 
 def unit_argv(unit: str, manager: str, argv: List[str], env: Mapping[str, str]) -> List[str]:

@@ -18,6 +18,6 @@ def test_a_log_on_a_cpu_says_some_and_what_was_known_stays():
     known = BootFigures(loaded=5)
     lines = (
         "(Worker_TP1 pid=16314) INFO [cpu_worker.py:260] Explicitly set (0.06/23.54) GiB for KV cache on node 0.",
-        "(EngineCore pid=16324) INFO 11-30 15:19:46 [kv_cache_utils.py:2327] CPU KV cache size: 262,144 tokens, Maximum x",
+        "(EngineCore pid=16324) INFO [kv_cache_utils.py:2327] CPU KV cache size: 262,144 tokens, Maximum x",
     )
     assert read_on(known, lines) == BootFigures(loaded=5, pool=int(0.06 * GIB), tokens=262144)
