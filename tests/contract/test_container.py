@@ -55,6 +55,8 @@ class BoxBench(Bench):
                     engine = Engine(self.node, step.engine)
                     engine.create(step.spec)
                     engine.close()
+                case Run():
+                    raise AssertionError(step)
         (step,) = runtime.launch(launch)
         assert isinstance(step, Run)
         return self.node.run(step.command)
