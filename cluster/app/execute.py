@@ -66,6 +66,10 @@ class Transaction:
                 self._emit(Told(Severity.WARNING, f"could not undo “{why}”: {error.what}", name))
         return tuple(failures)
 
+    def adopt(self, node: str, why: str, undo: Command) -> None:
+        """Something that an earlier start did, to be undone as if it were ours."""
+        self._undo.append((node, why, undo))
+
     def keep(self) -> None:
         """What was done stays."""
         self._undo.clear()

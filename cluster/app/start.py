@@ -10,7 +10,7 @@ from cluster.app.execute import Transaction
 from cluster.app.ledger import Meter, enter
 from cluster.app.lock import held
 from cluster.app.pace import REAL, Pace
-from cluster.app.ranks import launcher, newest
+from cluster.app.ranks import RUNTIME, launcher, newest, where
 from cluster.app.ready import STAGE, Times, wait
 from cluster.app.receipts import Kept, read_kept, receipt_path, utc_now, write_receipt
 from cluster.app.session import OpenNode, Session
@@ -25,6 +25,7 @@ from cluster.model.steps import Stage
 from cluster.plan.launch import Wiring, api_url, environment_digest, key_step, launch_spec
 from cluster.probe.ranks import parse_launch
 from cluster.runtime.base import LaunchSpec
+from cluster.runtime.native import UNDO_GRACE
 
 
 def start(
@@ -104,7 +105,16 @@ def _already(session: Session, emit: Emit, stages: Stages, pace: Pace) -> Served
     if report.state is State.SERVING:
         return Served(settings.deployment, receipt.boot, receipt.url, receipt.model, (), "", already=True)
     emit(Told(Severity.NOTE, f"boot {receipt.boot} is loading already; waiting for it"))
-    return _wait_and_serve(session, receipt, emit, stages, None, pace, Meter())
+    return _wait_and_serve(session, receipt, emit, stages, _adopted(session, receipt, emit), pace, Meter())
+
+
+def _adopted(session: Session, receipt: Receipt, emit: Emit) -> Transaction:
+    """The launch of whoever started them: who waits for a boot also removes it when it fails."""
+    settings, transaction = session.settings, Transaction(session, emit)
+    for rank, node in reversed(list(enumerate(settings.nodes))):
+        ending = RUNTIME.stop_boot(where(settings, node), receipt.boot, (rank,), UNDO_GRACE)
+        transaction.adopt(node.name, f"start rank {rank}", ending)
+    return transaction
 
 
 def _see_all(report: StatusReport) -> None:
@@ -140,7 +150,7 @@ def _wait_and_serve(
     receipt: Receipt,
     emit: Emit,
     stages: Stages,
-    transaction: Transaction | None,
+    transaction: Transaction,
     pace: Pace,
     meter: Meter,
 ) -> Served:
@@ -157,8 +167,7 @@ def _wait_and_serve(
     except Unreachable:
         raise
     except BaseException:
-        if transaction is not None:
-            transaction.undo()
+        transaction.undo()
         raise
     return _served(session, receipt, emit, stages, times)
 

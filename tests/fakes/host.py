@@ -239,8 +239,11 @@ def _identity(host: FakeHost, want: Json) -> tuple[int, str]:
 
 
 def _digest(spec: bytes) -> str:
-    argv = [word for word in json.loads(spec)["argv"] if word not in ("--headless", "0", "1", "--node-rank")]
-    return sha256(json.dumps(argv).encode()).hexdigest()
+    """Of what all ranks share."""
+    argv = json.loads(spec)["argv"]
+    at = argv.index("--node-rank")
+    shared = [word for word in argv[:at] + argv[at + 2 :] if word != "--headless"]
+    return sha256(json.dumps(shared).encode()).hexdigest()
 
 
 def _launch(host: FakeHost, request: Json) -> tuple[int, str]:

@@ -1,6 +1,7 @@
 """Memory before a boot and after it: refused early, measured while it loads, used by the next."""
 
 import json
+from decimal import Decimal
 
 import pytest
 
@@ -24,7 +25,7 @@ def cluster() -> FakeCluster:
 
 
 def margin(cluster: FakeCluster, gib: int) -> None:
-    object.__setattr__(cluster.settings, "guard", Guard(boot_margin_gib=gib))
+    object.__setattr__(cluster.settings, "guard", Guard(boot_margin_gib=Decimal(gib)))
 
 
 def test_a_node_without_the_margin_is_refused_and_nothing_is_changed(cluster):

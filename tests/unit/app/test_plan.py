@@ -21,28 +21,29 @@ from cluster.report.results import result_lines
 from tests.build import pair
 
 GOLDEN = Path(__file__).resolve().parents[2] / "golden" / "plan"
+PAIR = (
+    "HEAD_IP=10.40.0.1",
+    "HEAD_SSH=op@spark-a",
+    "HEAD_CX7_IF=enp1s0f1np1",
+    "HEAD_CX7_IB=rocep1s0f1",
+    "WORKER_IP=10.40.0.2",
+    "WORKER_SSH=op@spark-b",
+    "WORKER_CX7_IF=enp1s0f1np1",
+    "WORKER_CX7_IB=rocep1s0f1",
+    "NCCL_IB_GID_INDEX=3",
+    "API_KEY_FILE=~/key",
+)
+DEMO = ("RECIPE=demo", "MODEL_DIR=/srv/demo", "VENV=/opt/vllm")
 CASES = {
-    "demo": ("MODEL_DIR=/srv/demo", "VENV=/opt/vllm"),
-    "dsv41-exl3-2x": (
-        "RUNTIME=native",
-        "VENV=/opt/vllm",
-        "HEAD_IP=10.40.0.1",
-        "HEAD_SSH=op@spark-a",
-        "HEAD_CX7_IF=enp1s0f1np1",
-        "HEAD_CX7_IB=rocep1s0f1",
-        "WORKER_IP=10.40.0.2",
-        "WORKER_SSH=op@spark-b",
-        "WORKER_CX7_IF=enp1s0f1np1",
-        "WORKER_CX7_IB=rocep1s0f1",
-        "NCCL_IB_GID_INDEX=3",
-        "API_KEY_FILE=~/key",
-    ),
+    "demo": DEMO,
+    "dsv41-exl3-2x": ("RECIPE=dsv41-exl3-2x", *PAIR),
+    "dsv41-exl3-2x-native": ("RECIPE=dsv41-exl3-2x", "RUNTIME=native", "VENV=/opt/vllm", *PAIR),
 }
 
 
-def settings_of(recipe: str, *said: str) -> Settings:
+def settings_of(*said: str) -> Settings:
     options = [Option(*one.partition("=")[::2], "test") for one in said]
-    resolved = load(Path("/nowhere"), environ={}, options=options, recipe=recipe)
+    resolved = load(Path("/nowhere"), environ={}, options=options)
     return locate(resolved.settings, lambda address: False)
 
 
@@ -54,9 +55,9 @@ def drawn(settings: Settings) -> str:
     )
 
 
-@pytest.mark.parametrize("recipe", CASES)
-def test_the_plan_of_a_recipe_is_the_one_on_record(recipe):
-    found, path = drawn(settings_of(recipe, *CASES[recipe])), GOLDEN / f"{recipe}.txt"
+@pytest.mark.parametrize("case", CASES)
+def test_the_plan_of_a_recipe_is_the_one_on_record(case):
+    found, path = drawn(settings_of(*CASES[case])), GOLDEN / f"{case}.txt"
     if os.environ.get("SPARKCTL_UPDATE_GOLDEN"):
         path.write_text(found, encoding="utf-8")
     assert found == path.read_text(encoding="utf-8")
@@ -74,7 +75,7 @@ def test_what_is_only_known_on_the_nodes_is_said():
 
 
 def test_a_key_shows_as_the_file_it_will_come_from():
-    settings = settings_of("demo", *CASES["demo"], "API_KEY_FILE=~/key")
+    settings = settings_of(*DEMO, "API_KEY_FILE=~/key")
     shown = [dict(step.environment).get("VLLM_API_KEY") for step in plan(settings).stages[-1].steps]
     assert shown == ["<from ~/key>", None]
 

@@ -20,10 +20,10 @@ from cluster.errors import (
 )
 from cluster.model.events import Failed, Finding, Progress, Served, Severity, StageEnded, StageStarted, Told
 from cluster.model.receipt import Receipt, from_json
-from cluster.model.settings import Launch, Watch
+from cluster.model.settings import Launch, NodeSettings, Watch
 from cluster.model.units import Seconds
 from cluster.node.base import Result
-from tests.build import GIB
+from tests.build import GIB, pair
 from tests.fakes.cluster import FakeCluster
 
 ROOT = "/home/op/.local/state/sparkctl/deployments/demo"
@@ -134,6 +134,16 @@ def test_a_forced_check_becomes_a_warning_and_is_kept_in_the_receipt(cluster):
     assert severities == {Severity.OK, Severity.WARNING}
 
 
+def test_four_ranks_on_four_nodes_start_from_the_last_to_the_head():
+    nodes = tuple(NodeSettings(name=f"n{n}", control=f"n{n}", address=f"10.40.0.{n + 1}") for n in range(4))
+    serve = replace(pair().serve, tensor_parallel=2, pipeline_parallel=2)
+    cluster = FakeCluster(pair(nodes=nodes, serve=serve))
+    begin(cluster)
+    assert cluster.acts == [f"launch rank {n} on n{n}" for n in (3, 2, 1, 0)]
+    assert len(cluster.living()) == 4
+    assert begin(cluster).already
+
+
 # ---- again
 
 
@@ -153,6 +163,15 @@ def test_start_while_it_loads_waits_for_the_boot_that_is_under_way(cluster):
     assert (served.boot, served.already) == (receipt(cluster).boot, False)
     assert cluster.acts == launched
     assert told(cluster, Severity.NOTE)[0] == f"boot {served.boot} is loading already; waiting for it"
+
+
+def test_a_boot_that_fails_while_one_waits_for_it_again_is_removed_too(cluster):
+    cluster.plays(1, "5 exits 1")
+    cluster.plays(0, "5 freezes")
+    cluster.interrupted(at=3)
+    failing(cluster, Interrupted)
+    assert failing(cluster, RankDied).where == "rank 1 on spark-b"
+    assert cluster.living() == []
 
 
 def test_start_with_other_settings_is_refused_and_says_which(cluster):
