@@ -255,7 +255,7 @@ def _launch(host: FakeHost, request: Json) -> tuple[int, str]:
     host.launch(spec["boot"], spec["rank"], str(folder))
     answer = {
         "pid": 100, "ticks": 1, "kernel_boot": "b", "session": 100, "main": [101, 2], "unit": None, "manager": None,
-        "program": spec["argv"][0], "started": utc(now), "available": host.available,
+        "program": spec["argv"][0], "box": None, "started": utc(now), "available": host.available,
     }  # fmt: skip
     return 0, json.dumps(answer)
 
