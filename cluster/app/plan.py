@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from cluster.app.boxes import in_containers
+from cluster.app.guard import guard_of
 from cluster.app.ranks import launcher
 from cluster.model.deployment import DeploymentId
 from cluster.model.events import PlannedStage, PlannedStep, PlanReport
@@ -21,9 +22,10 @@ def plan(settings: Settings) -> PlanReport:
     wiring = tuple(_wiring(node) for node in settings.nodes)
     boxes = tuple(planned_box(settings, node) for node in settings.nodes) if in_containers(settings) else ()
     spec = launch_spec(settings, DeploymentId(settings.deployment, BOOT), wiring, boxes)
+    guard = guard_of(settings, spec, None, token=BOOT)
     stages = (
-        Stage("prepare", (*key_step(settings), *launcher(settings).prepare(spec))),
-        Stage("launch", launcher(settings).launch(spec), in_order=True),
+        Stage("prepare", (*key_step(settings), *launcher(settings).prepare(spec), *guard.prepare)),
+        Stage("launch", (*guard.launch, *launcher(settings).launch(spec)), in_order=True),
     )
     report = plan_report(settings.deployment, Plan(stages), tuple(_notes(settings)))
     ranks = PlannedStage("ranks", tuple(_rank(rank) for rank in spec.ranks))

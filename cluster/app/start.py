@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from cluster import __version__
 from cluster.app.check import Checked, check, compare_written
 from cluster.app.execute import Transaction
+from cluster.app.guard import guard_of
 from cluster.app.ledger import Meter, enter
 from cluster.app.lock import held
 from cluster.app.pace import REAL, Pace
@@ -55,15 +56,17 @@ def begin(session: Session, emit: Emit, stages: Stages, forced: frozenset[str], 
         checked = check(session, emit, forced, pace=pace)
     which = DeploymentId(session.settings.deployment, new_boot())
     spec = launch_spec(session.settings, which, checked.wiring, checked.boxes)
-    transaction = Transaction(session, emit)
+    transaction, guard = Transaction(session, emit), guard_of(session.settings, spec, checked.memory)
     try:
         with stages.stage("prepare"):
-            transaction.run(Stage("prepare", (*key_step(session.settings), *launcher(session.settings).prepare(spec))))
+            ranks = launcher(session.settings).prepare(spec)
+            transaction.run(Stage("prepare", (*key_step(session.settings), *ranks, *guard.prepare)))
             compare_written(session, spec, checked, emit, forced)
             receipt = new_receipt(session, spec, checked, forced)
             write_receipt(session.head, session.settings, receipt)
         with stages.stage("launch"):
-            launched = transaction.run(Stage("launch", launcher(session.settings).launch(spec), in_order=True))
+            steps = (*guard.launch, *launcher(session.settings).launch(spec))  # a guard sees what was before us
+            launched = transaction.run(Stage("launch", steps, in_order=True))
             receipt = _with_identities(receipt, spec, {name: out[-1].text for name, out in launched.items()})
             write_receipt(session.head, session.settings, receipt)
     except BaseException:
