@@ -13,12 +13,14 @@ from cluster.app.survey import judged, survey
 from cluster.errors import Refused
 from cluster.model.containers import Box
 from cluster.model.deployment import rank_dir
-from cluster.model.events import Emit, Finding, Severity
+from cluster.model.events import Emit, Finding, Severity, Told
 from cluster.model.facts import Identity, NodeFacts
 from cluster.plan.boxes import box_of, check_boxes
 from cluster.plan.launch import Wiring
 from cluster.plan.preflight import check_equal, refusals
 from cluster.runtime.base import LaunchSpec
+
+LATER = frozenset({"RANKS.ARGV"})  # checked once the command lines lie on the nodes
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +39,9 @@ def check(
 ) -> Checked:
     """Every check before a boot; all findings are told, then the refusals end it (nothing has been changed)."""
     checked, findings = findings_of(session, emit, ports=ports, pace=pace)
+    unmade = forced - {one.id for one in findings} - LATER if ports else frozenset()
+    for name in sorted(unmade):
+        emit(Told(Severity.WARNING, f"--force {name}: no check of that name was made"))
     judge(findings, emit, forced)
     return checked
 

@@ -12,6 +12,7 @@ from cluster.node.base import Node, Result
 from cluster.probe.base import Answer, Probe
 from cluster.probe.host import GPUS, HOST
 from cluster.probe.identity import parse_identity
+from cluster.probe.ranks import parse_failure
 from cluster.probe.rdma import FABRIC
 from cluster.probe.system import ADDRESSES, HCAS, LISTENERS, MEMORY
 
@@ -61,9 +62,10 @@ def identity_of(node: Node, settings: Settings, mine: NodeSettings, spec: str = 
 def told(node: Node, result: Result) -> str:
     """What a program of ours answered; anything but exit 0 is an error with its last words."""
     if result.exit != 0:
+        words = result.err_text.strip() or parse_failure(result.text)
         raise StepFailed(
             f"a question to the node failed with exit code {result.exit}",
             where=node.name,
-            evidence=result.err_text.strip().splitlines()[-5:],
+            evidence=words.splitlines()[-5:],
         )
     return result.text

@@ -55,6 +55,13 @@ def test_a_program_that_fails_is_quoted_with_its_last_words(cluster):
     assert caught.value.evidence == ("4", "5", "6", "7", "8")
 
 
+def test_the_sentence_of_a_program_that_gives_up_is_quoted(cluster):
+    cluster["spark-a"].fails["ask"] = Result(2, b'{"error": "cannot read /proc"}', b"")
+    with pytest.raises(StepFailed) as caught:
+        seen(cluster)
+    assert caught.value.evidence == ("cannot read /proc",)
+
+
 def test_looking_around_sees_every_node_and_closes_it(cluster):
     opened: list[Node] = []
 

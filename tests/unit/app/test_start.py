@@ -144,6 +144,11 @@ def test_four_ranks_on_four_nodes_start_from_the_last_to_the_head():
     assert begin(cluster).already
 
 
+def test_a_forced_check_that_there_is_not_is_told(cluster):
+    begin(cluster, "PORT", "RANKS.ARGV")
+    assert told(cluster, Severity.WARNING) == ["--force PORT: no check of that name was made"]
+
+
 # ---- again
 
 
