@@ -98,10 +98,11 @@ def _judge(
     if len(gone) == len(boot.ranks) and not orphaned:
         left_records = any(isinstance(rank.process, Exited) for rank in gone)
         return State.ABSENT, _first_words(boot, seen.now) if left_records else ()
-    if gone:
+    if gone and (orphaned or len(gone) + len(unknown) < len(boot.ranks)):
         return State.DEGRADED, _first_words(boot, seen.now)
-    if unknown:
-        return State.CANNOT_TELL, tuple(f"{rank.member.node} does not answer" for rank in unknown)
+    if unknown:  # also when all that was seen is gone: that is no sign of a deployment, nor of its end
+        words = _first_words(boot, seen.now) if any(isinstance(rank.process, Exited) for rank in gone) else ()
+        return State.CANNOT_TELL, (*(f"{rank.member.node} does not answer" for rank in unknown), *words)
     answered = isinstance(seen.head.completion, Answered)
     complaints = _first_words(boot, seen.now)
     if complaints:
