@@ -13,6 +13,7 @@ from tests.lab.specification import REPOSITORY
 from tests.lab.start import inits_of
 
 FOLDER = LABS / "sparkctl-lab-to-play"
+STATE_DISK = "1g"  # room for the logs of many boots; the tests' nodes have less, to fill it soon
 NODES = {"a": "spark-a", "b": "spark-b", "laptop": "laptop"}
 USAGE = """usage: scripts/lab up [--systemd] [FOLDER...]
                                            two nodes and a laptop; FOLDERs (a model, say) are lent to them
@@ -45,7 +46,7 @@ def up(folders: list[Path], *, systemd: bool) -> int:
     if inits():
         return refuse("the lab is up already; scripts/lab down ends it")
     sweep(FOLDER)
-    lab = Lab.up(FOLDER, lent=folders, systemd=systemd, outlive=True)
+    lab = Lab.up(FOLDER, lent=folders, small_disk_size=STATE_DISK, systemd=systemd, outlive=True)
     for node in (lab.a, lab.b, lab.laptop):
         addresses = f"control {node.control_address}"
         addresses += f", fabric {node.fabric_address} on {node.interface}" if node in lab.nodes else ""
