@@ -39,6 +39,7 @@ def logs(settings: Settings, open_one: OpenNode, emit: Emit, wanted: Wanted) -> 
         looks = look(session, ask_head=False, log_lines=0)
         boot = newest(one for one in looks.values() if not isinstance(one, NodeError))
         if not boot:
+            emit(Told(Severity.NOTE, f"there is no log: no rank of {settings.deployment} was found"))
             return Exit.UNREACHABLE if session.missing else Exit.ABSENT
         sources = _sources(session, DeploymentId(settings.deployment, boot), wanted)
         if wanted.follow:

@@ -88,7 +88,9 @@ def test_an_empty_line_is_only_a_sign_of_life(cluster):
 
 
 def test_where_nothing_was_started_there_is_nothing_to_read():
-    assert read(FakeCluster()) == (Exit.ABSENT, [])
+    nothing = FakeCluster()
+    assert read(nothing) == (Exit.ABSENT, [])
+    assert nothing.events == [Told(Severity.NOTE, "there is no log: no rank of demo was found")]
 
 
 def test_a_node_out_of_reach_is_told_and_the_other_is_read(cluster):

@@ -181,7 +181,8 @@ def test_logs_in_json(sparkctl, cluster):
 
 
 def test_logs_of_nothing(sparkctl, cluster):
-    assert (sparkctl("logs", on=cluster).code, sparkctl("logs", "--json", on=cluster).out) == (Exit.ABSENT, "")
+    ran = sparkctl("logs", on=cluster)
+    assert (ran.code, ran.out, ran.err) == (Exit.ABSENT, "", "note: there is no log: no rank of demo was found\n")
 
 
 def test_logs_of_a_rank_that_there_is_not(sparkctl, cluster):
