@@ -80,7 +80,7 @@ def judged(settings: Settings, seen: Survey, *, ports: bool = True) -> tuple[tup
         told += check_reach(settings, node.name, facts.reached)
         told += check_node(settings, node.name, seen.identities[node.name])
         told += [] if alone else [check_owner(facts, wired)]
-        told += check_traps(settings, node, facts, alone=alone)
+        told += check_traps(settings, node, facts)
     told += check_key(settings, seen.identities[head])
     told += [] if alone else check_machines(seen.facts, seen.identities)
     told += [one for one in check_equal(settings, seen.identities) if one.severity is not Severity.NOT_CHECKED]

@@ -53,6 +53,16 @@ Examples
   sparkctl plan --recipe demo --venv ~/vllm --model ~/models/demo
   sparkctl plan --json
 """,
+    "preflight": """
+Examples
+  sparkctl preflight --only FABRIC        every check of the fabric
+  sparkctl preflight --explain FABRIC.GID what it looks at, and why
+  sparkctl preflight --fix HOST.MIN_FREE  and --undo HOST.MIN_FREE takes it back
+
+Exit codes
+   0  nothing refuses         3  a node cannot be reached
+   2  usage or settings       4  a check refuses
+""",
     "fit": """
 Examples
   sparkctl fit --set MAX_MODEL_LEN=300000

@@ -4,16 +4,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 
+from cluster.model.checks import ChecksReport, DoctorReport, FixReport, PreflightReport
+from cluster.model.checks import Finding as Finding  # noqa: PLC0414  # told as events, and imported from here
+from cluster.model.checks import Severity as Severity  # noqa: PLC0414
 from cluster.model.deployment import State
+from cluster.model.fabric_test import FabricReport
 from cluster.model.fit import FitReport
-
-
-class Severity(StrEnum):
-    OK = "ok"
-    NOTE = "note"
-    WARNING = "warning"
-    REFUSAL = "refusal"
-    NOT_CHECKED = "not-checked"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,19 +72,6 @@ class Progress:
     heartbeat: bool = False
     text: str = ""
     rank: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """What a check saw. `id` is stable, e.g. PORT.FREE; `fix` is what to type; `details` is evidence, e.g. a table."""
-
-    id: str
-    severity: Severity
-    node: str
-    observed: str
-    expected: str = ""
-    fix: str = ""
-    details: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,6 +274,11 @@ Event = (
     | PlanReport
     | SmokeReport
     | FitReport
+    | PreflightReport
+    | ChecksReport
+    | FixReport
+    | DoctorReport
+    | FabricReport
     | Failed
 )
 

@@ -69,8 +69,6 @@ class Host:
     driver_since: int | None = None
     devices: tuple[tuple[str, str], ...] = ()
     caches: tuple[Cache, ...] = ()
-    shm_total: Bytes | None = None
-    shm_free: Bytes | None = None
     product: str = ""
     firmware: str = ""
     nccl_files: tuple[tuple[str, str], ...] = ()

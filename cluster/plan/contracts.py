@@ -1,25 +1,12 @@
 """What each check promises: what it looks at, what it wants, why that matters, and where that is known from."""
 
-from dataclasses import dataclass
 from difflib import get_close_matches
+from enum import StrEnum
 
+from cluster.model.checks import CheckResult, Contract, Finding, Severity
 from cluster.plan.traps import TRAPS
 
-
-@dataclass(frozen=True, slots=True)
-class Contract:
-    """One check. `worst` is the most it can say: refusal stops a start, warning and note do not."""
-
-    id: str
-    looks_at: str
-    wants: str
-    why: str
-    worst: str
-    source: str = ""
-    date: str = ""
-    unless: str = ""
-    fix: str = ""
-
+REFUSAL, WARNING, NOTE = Severity.REFUSAL, Severity.WARNING, Severity.NOTE
 
 _CHECKS: tuple[Contract, ...] = (
     Contract(
@@ -27,42 +14,42 @@ _CHECKS: tuple[Contract, ...] = (
         "the head's socket table (ss -ltn)",
         "PORT and MASTER_PORT free",
         "the API or the rendezvous cannot listen, and the boot fails after the model was loaded",
-        "refusal",
+        REFUSAL,
     ),
     Contract(
         "SERVER.PRESENT",
         "the program vllm in VENV, on every node",
         "it is there",
         "a rank that cannot start leaves the other one waiting",
-        "refusal",
+        REFUSAL,
     ),
     Contract(
         "MODEL.PRESENT",
         "the model's folder on every node: config.json, every file readable",
         "a whole model",
         "a missing file is only noticed ten minutes into loading",
-        "refusal",
+        REFUSAL,
     ),
     Contract(
         "DISK.STATE",
         "free bytes of the folder for logs, on every node",
         "256 MiB",
         "a boot whose log cannot be written cannot be explained",
-        "refusal",
+        REFUSAL,
     ),
     Contract(
         "API.KEY",
         "the file with the API key on the head",
         "present, not empty, mode 0600",
         "everybody on the node could read it",
-        "refusal",
+        REFUSAL,
     ),
     Contract(
         "API.OPEN",
         "the address the API listens on, and whether a key is set",
         "loopback, or a private network",
         "the key guards /v1 only; other routes of vLLM answer without it",
-        "note",
+        NOTE,
         source="seen on vLLM 0.32",
     ),
     Contract(
@@ -70,7 +57,7 @@ _CHECKS: tuple[Contract, ...] = (
         "the packages of VENV on every node",
         "equal ones",
         "ranks of different builds answer wrong text with status 200, or hang",
-        "refusal",
+        REFUSAL,
         source="dynamo 2706; sparkrun 152",
     ),
     Contract(
@@ -78,22 +65,82 @@ _CHECKS: tuple[Contract, ...] = (
         "a digest of the model on every node",
         "equal ones",
         "ranks with different weights answer wrong text with status 200",
-        "refusal",
+        REFUSAL,
     ),
     Contract(
         "RANKS.ARGV",
         "each rank's command line, read back from its node",
         "one for all",
         "unequal flags boot silently and hang or answer wrong text later",
-        "refusal",
+        REFUSAL,
         source="measured with vLLM 0.26 and NCCL 2.28",
+    ),
+    Contract(
+        "RANKS.IMAGE",
+        "the layers of the image on every node",
+        "equal ones",
+        "one tag can stand for two images: shape errors at the first step, or a hang without a word",
+        REFUSAL,
+        source="dynamo 2706; sparkrun 152",
+    ),
+    Contract(
+        "IMAGE.PRESENT",
+        "the image of the container runtime on every node",
+        "it is there",
+        "a rank that cannot start leaves the other one waiting",
+        REFUSAL,
+    ),
+    Contract(
+        "MEM.BOOT_MARGIN",
+        "MemAvailable of every node, against what the weights, the KV pool and the boot take",
+        "enough of it",
+        "a node that runs out is unreachable for minutes, or for good",
+        REFUSAL,
+        source="two-Spark kits; each boot's measured figures",
+        fix="sparkctl fit shows the figures and what could be given up",
+    ),
+    Contract(
+        "MEM.FREE",
+        "MemFree of every node",
+        "enough for what the driver takes at once",
+        "CUDA sees what is free, not what is available: after a download the page cache holds it",
+        WARNING,
+        source="vllm-project/vllm 35313 and 35920",
+        date="2026-09-30",
+    ),
+    Contract(
+        "MEM.KILLERS",
+        "earlyoom, nohang and systemd-oomd on every node",
+        "none active",
+        "a healthy server leaves 3 to 4 percent of the memory, which these take for an emergency and end it",
+        WARNING,
+        source="seed kits' notes on earlyoom; earlyoom 1.7 acts below 10 percent",
+        date="2026-09-30",
+        unless="a threshold below what the server leaves",
+        fix="sudo systemctl disable --now earlyoom",
+    ),
+    Contract(
+        "MEM.SHM",
+        "what is free in /dev/shm of every node",
+        "1 GiB",
+        "ranks die with “No space left on device” or a bus error while the disks are empty",
+        REFUSAL,
+        source="vllm-project/vllm 1710 and 789; NVIDIA/nccl 290",
+        date="2026-09-30",
+    ),
+    Contract(
+        "MEM.WEIGHTS",
+        "the headers of the model's files on the head",
+        "whole files that can be counted",
+        "what is not counted is missing in the prediction",
+        WARNING,
     ),
     Contract(
         "FABRIC.ADDRESS",
         "the node's addresses (ip -j addr)",
         "the fabric address on an interface that is up, and no alias of the loopback",
         "NCCL cannot use an alias on lo, and a rank binds to an address it does not have",
-        "refusal",
+        REFUSAL,
         source="NVIDIA/nccl 1053; two-Spark kits",
         date="2026-09-30",
     ),
@@ -102,7 +149,7 @@ _CHECKS: tuple[Contract, ...] = (
         "RDMA devices in /sys/class/infiniband, and the names in HEAD_CX7_IB, read as NCCL reads NCCL_IB_HCA",
         "every name stands for an active port with an IPv4 address",
         "a blank or a misspelt name leaves a rail out without a word",
-        "refusal",
+        REFUSAL,
         source="NCCL source, parseStringList and matchIfList; MiaAI-Lab DSpark kit pull 95",
         date="2026-09-30",
     ),
@@ -111,7 +158,7 @@ _CHECKS: tuple[Contract, ...] = (
         "the whole GID table of every port a rank uses, just before the boot",
         "an entry that is RoCE v2, carries the fabric address, and belongs to its interface",
         "the usual index 3 moves when addresses do; a wrong one fails a minute into the boot with errno 61 or 110",
-        "refusal",
+        REFUSAL,
         source="MiaAI-Lab GLM kit pulls 16, 26 and 72; eugr/spark-vllm-docker 252; tonyd2wild 38",
         date="2026-09-30",
         fix="leave HEAD_GID and WORKER_GID empty, or set what the refusal suggests",
@@ -121,7 +168,7 @@ _CHECKS: tuple[Contract, ...] = (
         "the ports of all ranks against each other: physical ports, subnets",
         "both halves of the cable, each with a partner in its subnet",
         "one half alone carries about 100 of 200 Gb/s; prefill loses 5 to 8 percent, decoding nothing",
-        "refusal",
+        REFUSAL,
         source="tonyd2wild pull 35; MiaAI-Lab V4 kit pull 104; eugr/spark-vllm-docker 270",
         date="2026-09-30",
     ),
@@ -130,7 +177,7 @@ _CHECKS: tuple[Contract, ...] = (
         "the MTU of both ends of each rail",
         "equal ones, 9000 where the switch allows",
         "small messages pass, and the first large collective dies with completion status 12",
-        "refusal",
+        REFUSAL,
         source="NVIDIA/nccl 1524; tonyd2wild 38",
         date="2026-09-30",
     ),
@@ -139,14 +186,14 @@ _CHECKS: tuple[Contract, ...] = (
         "a ping that fills the MTU and may not be fragmented, from every node to every other",
         "an answer",
         "a switch with a smaller MTU drops full packets without a word",
-        "refusal",
+        REFUSAL,
     ),
     Contract(
         "FABRIC.REACH",
         "TCP connections over the fabric: the rendezvous port and a high one; a refusal proves the way",
         "open, or refused where nothing listens yet",
         "a firewall that lets ssh and ping pass stops the rendezvous for minutes",
-        "refusal",
+        REFUSAL,
         source="NVIDIA/deepops 814; eugr/spark-vllm-docker 335",
         date="2026-09-30",
         fix="sudo ufw allow from the other node's fabric address",
@@ -156,14 +203,14 @@ _CHECKS: tuple[Contract, ...] = (
         "port 22 of the other nodes' fabric addresses",
         "open",
         "copying weights or images over the fabric needs it; serving does not",
-        "note",
+        NOTE,
     ),
     Contract(
         "FABRIC.SPEED",
         "the rate of active ports in sysfs",
         "200 Gb/s",
         "a cable that is not seated negotiates 100; a port that is down reports a stale 40 and is not judged",
-        "warning",
+        WARNING,
         source="NVIDIA/dgx-spark-playbooks, multi-node guide",
         date="2026-09-30",
     ),
@@ -172,7 +219,7 @@ _CHECKS: tuple[Contract, ...] = (
         "current_link_width and the PCIe error counters of each function",
         "4 lanes, no fatal errors",
         "firmware before April 2026 wired the second half with 2 lanes; boxes with fatal errors lock up under load",
-        "warning",
+        WARNING,
         source="tonyd2wild pull 35; MiaAI-Lab V4 kit 146",
         date="2026-09-30",
     ),
@@ -181,7 +228,7 @@ _CHECKS: tuple[Contract, ...] = (
         "the subnets of all interfaces of a node",
         "one interface in each",
         "with two the kernel answers on either, and a rail's traffic takes the wrong cable",
-        "warning",
+        WARNING,
         source="eugr/spark-vllm-docker 270",
         date="2026-09-30",
     ),
@@ -190,7 +237,7 @@ _CHECKS: tuple[Contract, ...] = (
         "networkd, NetworkManager and ifupdown: who configures the fabric's interface; DHCP",
         "a fixed address that one of them sets at every boot",
         "after a reboot the address is gone, or another one is there",
-        "warning",
+        WARNING,
         source="two-Spark kits; sparkrun 0.4",
         date="2026-09-30",
     ),
@@ -199,7 +246,7 @@ _CHECKS: tuple[Contract, ...] = (
         "/etc/machine-id of all nodes",
         "different ones",
         "nodes from one copied disk get the same DHCP leases, and tools take them for one",
-        "warning",
+        WARNING,
         source="spark-pulse pull 60",
         date="2026-09-30",
     ),
@@ -208,14 +255,14 @@ _CHECKS: tuple[Contract, ...] = (
         "the ssh host keys of all nodes",
         "different ones",
         "nodes from one copied disk can be taken for each other",
-        "warning",
+        WARNING,
     ),
     Contract(
         "HOST.ONE_MACHINE",
         "the kernel's boot id of all nodes",
         "different ones",
         "two names of one machine: both ranks would share its memory",
-        "warning",
+        WARNING,
     ),
 )
 
@@ -228,7 +275,7 @@ def contracts() -> tuple[Contract, ...]:
             trap.seen,
             "not there",
             trap.does,
-            "refusal" if trap.can_refuse else trap.severity.value,
+            REFUSAL if trap.can_refuse else trap.severity,
             trap.source,
             trap.date,
             trap.unless,
@@ -241,6 +288,43 @@ def contracts() -> tuple[Contract, ...]:
 
 def contract(check: str) -> Contract | None:
     return next((one for one in contracts() if one.id == check.upper()), None)
+
+
+class Purpose(StrEnum):
+    """The verb that is checked for: sharing and packing need no free port and no memory for a model."""
+
+    START = "start"
+    SHARE = "share"
+    PACK = "pack"
+
+
+_NEEDED = {
+    Purpose.PACK: ("MODEL.PRESENT", "DISK"),
+    Purpose.SHARE: (
+        "MODEL.PRESENT",
+        "DISK",
+        "FABRIC.ADDRESS",
+        "FABRIC.JUMBO",
+        "FABRIC.MTU",
+        "FABRIC.OWNER",
+        "FABRIC.REACH",
+        "FABRIC.SSH",
+        "HOST.FIREWALL",
+        "HOST.MACHINE_ID",
+        "HOST.ONE_MACHINE",
+        "HOST.SSH_KEY",
+    ),
+}
+
+
+def is_needed(check: str, purpose: Purpose) -> bool:
+    return purpose is Purpose.START or is_asked(check, _NEEDED[purpose])
+
+
+def with_contract(finding: Finding) -> CheckResult:
+    """The finding beside what its check looked at, and where the rule comes from."""
+    known = contract(finding.id)
+    return CheckResult(finding, known.looks_at if known else "", known.source if known else "")
 
 
 def is_asked(check: str, only: tuple[str, ...]) -> bool:

@@ -1,6 +1,6 @@
 """What a link, its MTU and a measured bandwidth are worth: the known healthy figures of a Spark, as rules."""
 
-from enum import StrEnum
+from cluster.model.fabric_test import Grade
 
 PORT_GBPS = 200.0  # what a Spark's QSFP port negotiates with the other
 FUNCTION_GBPS = 112.0  # one PCIe Gen5 x4 function carries no more, though it reports 200 as well
@@ -10,14 +10,6 @@ TCP_DEGRADED, TCP_SUSPICIOUS = 8.0, 20.0
 LATENCY_US = 10.0  # above it something is wrong on a direct cable
 _HEADERS = 96  # GRH 40, UDP 8, BTH 12, XRC 4, atomic 28, CRC 4: what the kernel takes off (rdma/ib_addr.h)
 _STEPS = (4096, 2048, 1024, 512, 256)
-
-
-class Grade(StrEnum):
-    """How a measured bandwidth is judged."""
-
-    OK = "ok"
-    SUSPICIOUS = "suspicious"
-    DEGRADED = "degraded"
 
 
 def roce_mtu(mtu: int) -> int:

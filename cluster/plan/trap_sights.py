@@ -16,12 +16,11 @@ IMAGE_ROOM = 1536
 
 @dataclass(frozen=True, slots=True)
 class Sight:
-    """One node; `alone`: all ranks are on this machine."""
+    """One node, and what was asked of it."""
 
     settings: Settings
     node: NodeSettings
     facts: NodeFacts
-    alone: bool = False
 
     @property
     def has_rdma(self) -> bool:
@@ -54,15 +53,6 @@ def removes_ipc(sight: Sight) -> str | None:
     if host.lingers is None:
         return None
     return "" if host.lingers else f"RemoveIPC is on and {host.user} does not linger"
-
-
-def oom_killer(sight: Sight) -> str | None:
-    found = _killers(sight)
-    return f"{' and '.join(found)} may end a healthy server" if found else ""
-
-
-def _killers(sight: Sight) -> list[str]:
-    return [one for one in sight.facts.host.services if one in ("earlyoom", "nohang", "systemd-oomd")]
 
 
 def memlock(sight: Sight) -> str | None:
@@ -132,19 +122,6 @@ def nccl_file(sight: Sight) -> str | None:
     return f"{found[0][0]} sets {', '.join(line.partition('=')[0].strip() for _, line in found)}" if found else ""
 
 
-def small_shm(sight: Sight) -> str | None:
-    host = sight.facts.host
-    if host.shm_free is None or host.shm_total is None:
-        return None
-    free, total = format_bytes(host.shm_free), format_bytes(host.shm_total)
-    return f"{free} of {total} free in /dev/shm" if host.shm_free < GIB else ""
-
-
-def small_shm_proved(sight: Sight) -> bool:
-    """Ranks on several nodes need it; a demonstration on one machine gets by with little."""
-    return not sight.alone
-
-
 def device_cgroup(sight: Sight) -> str | None:
     is_native = sight.settings.launch.runtime is RuntimeKind.NATIVE
     return "" if is_native or sight.facts.host.devices else "containers run without container device files (CDI)"
@@ -169,7 +146,6 @@ def filled(fix: str, sight: Sight) -> str:
     host = sight.facts.host
     names = {
         "user": host.user or "$USER",
-        "services": " ".join(_killers(sight)),
         "interface": _interface(sight),
         "path": next((one.path for one in host.caches), ""),
         "file": next((file for file, _ in (*host.devices, *host.nccl_files)), ""),

@@ -66,18 +66,6 @@ TRAPS: tuple[Trap, ...] = (
         see.removes_ipc,
     ),
     Trap(
-        "HOST.OOM_KILLER",
-        WARNING,
-        "earlyoom, nohang or systemd-oomd is active",
-        "a healthy server leaves 3 to 4 percent of the memory available, which these take for an emergency: "
-        "they end it although nothing is wrong",
-        "sudo systemctl disable --now {services}",
-        "a threshold below what the server leaves",
-        "seed kits' notes on earlyoom; earlyoom 1.7 acts below 10 percent",
-        "2026-09-30",
-        see.oom_killer,
-    ),
-    Trap(
         "HOST.MEMLOCK",
         WARNING,
         "ulimit -l is not unlimited in the session that starts the ranks",
@@ -178,18 +166,6 @@ TRAPS: tuple[Trap, ...] = (
         see.nccl_file,
     ),
     Trap(
-        "HOST.SHM",
-        WARNING,
-        "less than 1 GiB is free in /dev/shm",
-        "ranks die with “No space left on device” or a bus error while the disks are empty",
-        "ls -l /dev/shm; remove what an ended program left there",
-        "",
-        "vllm-project/vllm 1710 and 789; NVIDIA/nccl 290",
-        "2026-09-30",
-        see.small_shm,
-        see.small_shm_proved,
-    ),
-    Trap(
         "HOST.DEVICE_CGROUP",
         NOTE,
         "the container runtime without device nodes of its own",
@@ -225,11 +201,9 @@ TRAPS: tuple[Trap, ...] = (
 )
 
 
-def check_traps(
-    settings: Settings, node: NodeSettings, facts: NodeFacts, *, alone: bool = False
-) -> tuple[Finding, ...]:
+def check_traps(settings: Settings, node: NodeSettings, facts: NodeFacts) -> tuple[Finding, ...]:
     """Every trap on one node. A node whose set-up was not read is not judged: nothing seen is not nothing there."""
-    sight = see.Sight(settings, node, facts, alone)
+    sight = see.Sight(settings, node, facts)
     return tuple(_finding(trap, sight) for trap in TRAPS)
 
 

@@ -23,7 +23,7 @@ while IFS= read -r line; do
 done </proc/meminfo
 [ -d /var/lib/systemd ] && { [ -e "/var/lib/systemd/linger/$me" ] && say linger yes || say linger no; }
 if [ -d /run/systemd/system ]; then
-  set -- earlyoom systemd-oomd nohang firewalld systemd-networkd NetworkManager networking systemd-logind
+  set -- firewalld systemd-networkd NetworkManager networking systemd-logind
   systemctl is-active "$@" 2>/dev/null | while read -r state; do
     [ "$state" = active ] && say service "$1"; shift
   done
@@ -51,7 +51,6 @@ for d in ~/.cache/vllm ~/.triton/cache ~/.cache/flashinfer ~/.cache/torch; do
   [ -d "$d" ] && say cache "$d $(stat -f -c %T "$d") $(find "$d" -mindepth 1 -maxdepth 1 -printf '%T@\n' 2>/dev/null \
     | sort -n | head -1 | cut -d. -f1)"
 done
-df -PB1 /dev/shm 2>/dev/null | tail -1 | each shm
 file product /sys/class/dmi/id/product_name; file firmware /sys/class/dmi/id/bios_version
 file firmware /sys/class/dmi/id/bios_date
 for f in /etc/nccl.conf ~/.nccl.conf; do [ -r "$f" ] && grep -H '^[^#]' "$f" | each nccl; done
@@ -69,7 +68,6 @@ def parse_host(text: str) -> Host:
             raise Unreadable("cannot read a line of the node's set-up", evidence=[line])
         seen.setdefault(key, []).append(value.strip())
     memory = dict(re.findall(r"(\w+):\s+(\d+) kB", "\n".join(seen.get("meminfo", ()))))
-    shm = _one(seen, "shm").split()
     return Host(
         kernel=_one(seen, "kernel"),
         command_line=_one(seen, "cmdline"),
@@ -93,8 +91,6 @@ def parse_host(text: str) -> Host:
         driver_since=_number(_one(seen, "driver_since")),
         devices=tuple((file, version) for file, _, version in (one.partition(" ") for one in seen.get("cdi", ()))),
         caches=tuple(_cache(one) for one in seen.get("cache", ())),
-        shm_total=Bytes(int(shm[1])) if len(shm) > 3 else None,
-        shm_free=Bytes(int(shm[3])) if len(shm) > 3 else None,
         product=_one(seen, "product"),
         firmware=" ".join(seen.get("firmware", ())),
         nccl_files=tuple((file, line) for file, _, line in (one.partition(":") for one in seen.get("nccl", ()))),

@@ -6,14 +6,14 @@ from cluster.model.events import Bound, Finding, Progress, Severity, StageEnded,
 from cluster.model.units import format_bytes, format_duration
 from cluster.report.layout import Line, Span, Tone, grid, hanging, line
 
-_WORDS = {
+WORDS = {
     Severity.REFUSAL: ("refused", Tone.BAD),
     Severity.WARNING: ("warning", Tone.WARN),
     Severity.NOT_CHECKED: ("not checked", Tone.WARN),
     Severity.NOTE: ("note", Tone.LINK),
     Severity.OK: ("ok", Tone.GOOD),
 }
-_ORDER = tuple(_WORDS)
+_ORDER = tuple(WORDS)
 
 
 def amount_text(progress: Progress) -> str:
@@ -87,7 +87,7 @@ class Findings:
     def counts(self) -> str:
         """`1 warning, 23 ok`."""
         number = Counter(one.severity for one in self._seen)
-        return ", ".join(f"{number[one]} {_WORDS[one][0]}" for one in _ORDER if number[one])
+        return ", ".join(f"{number[one]} {WORDS[one][0]}" for one in _ORDER if number[one])
 
     def take(self, shown: frozenset[Severity], width: int | None) -> list[Line]:
         """The table of those that are shown; forgets all."""
@@ -100,7 +100,7 @@ class Findings:
 
 
 def _rows(finding: Finding) -> list[tuple[str | Span, ...]]:
-    word, tone = _WORDS[finding.severity]
+    word, tone = WORDS[finding.severity]
     wanted = f"; expected {finding.expected}" if finding.expected and finding.severity is not Severity.OK else ""
     first = (Span(word, tone), finding.node, Span(finding.id, Tone.DIM), finding.observed + wanted)
     fix = finding.fix if finding.severity is not Severity.OK else ""
@@ -108,7 +108,7 @@ def _rows(finding: Finding) -> list[tuple[str | Span, ...]]:
 
 
 def told_lines(told: Told, width: int | None) -> list[Line]:
-    word, tone = _WORDS[told.severity]
+    word, tone = WORDS[told.severity]
     return hanging(Span(f"{word}: ", tone), f"{told.node}: {told.text}" if told.node else told.text, width)
 
 

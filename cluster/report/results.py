@@ -3,6 +3,7 @@
 import shlex
 from typing import assert_never
 
+from cluster.model.checks import ChecksReport, DoctorReport, FixReport, PreflightReport
 from cluster.model.events import (
     ConfigReport,
     Failed,
@@ -18,13 +19,17 @@ from cluster.model.events import (
     Stopped,
     Value,
 )
+from cluster.model.fabric_test import FabricReport
 from cluster.model.fit import FitReport
 from cluster.model.units import format_bytes, format_duration
+from cluster.report.checks import checks_lines, doctor_lines, fix_lines, preflight_lines
+from cluster.report.fabric import fabric_lines
 from cluster.report.fit import fit_lines
 from cluster.report.layout import RANK_CODES, Line, Span, Tone, grid, labelled, line
 from cluster.report.status import status_lines
 
-Result = Served | Stopped | ConfigReport | PlanReport | SmokeReport | FitReport | StatusReport
+Checked = PreflightReport | ChecksReport | FixReport | DoctorReport | FabricReport
+Result = Served | Stopped | ConfigReport | PlanReport | SmokeReport | FitReport | StatusReport | Checked
 
 
 def result_lines(result: Result, width: int | None, *, quiet: bool = False) -> list[Line]:
@@ -44,6 +49,16 @@ def result_lines(result: Result, width: int | None, *, quiet: bool = False) -> l
             return fit_lines(result, width)
         case StatusReport():
             return status_lines(result, width)
+        case PreflightReport():
+            return preflight_lines(result, width)
+        case ChecksReport():
+            return checks_lines(result, width)
+        case FixReport():
+            return fix_lines(result, width)
+        case DoctorReport():
+            return doctor_lines(result, width)
+        case FabricReport():
+            return fabric_lines(result, width)
         case _:
             assert_never(result)
 

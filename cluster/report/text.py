@@ -6,6 +6,7 @@ from types import TracebackType
 from typing import Self, assert_never
 
 from cluster.errors import Exit
+from cluster.model.checks import ChecksReport, DoctorReport, FixReport, PreflightReport
 from cluster.model.events import (
     ConfigReport,
     Event,
@@ -24,11 +25,12 @@ from cluster.model.events import (
     Stopped,
     Told,
 )
+from cluster.model.fabric_test import FabricReport
 from cluster.model.fit import FitReport
 from cluster.report.layout import clean
 from cluster.report.plain import QUIET, Page, ProgressSide, WatchSide
 from cluster.report.redact import Redactor, map_text
-from cluster.report.results import failed_lines, log_lines, result_lines
+from cluster.report.results import Result, failed_lines, log_lines, result_lines
 
 
 class TextReporter:
@@ -82,10 +84,15 @@ class TextReporter:
                 self._settle()
                 self._err.write(failed_lines(self._without_repetition(event), self._err.width))
             case Served() | Stopped() | ConfigReport() | PlanReport() | SmokeReport() | FitReport() | StatusReport():
-                self._settle()
-                self._out.write(result_lines(event, self._out.width, quiet=self._quiet))
+                self._write(event)
+            case PreflightReport() | ChecksReport() | FixReport() | DoctorReport() | FabricReport():
+                self._write(event)
             case _:
                 assert_never(event)
+
+    def _write(self, result: Result) -> None:
+        self._settle()
+        self._out.write(result_lines(result, self._out.width, quiet=self._quiet))
 
     def _settle(self) -> None:
         self._progress.settle()

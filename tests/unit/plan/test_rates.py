@@ -2,7 +2,8 @@
 
 import pytest
 
-from cluster.plan.rates import Grade, df_payload, grade_rdma, grade_tcp, roce_mtu
+from cluster.model.fabric_test import Grade
+from cluster.plan.rates import df_payload, grade_rdma, grade_tcp, roce_mtu
 
 
 @pytest.mark.parametrize(("mtu", "roce"), [(1500, 1024), (9000, 4096), (4192, 4096), (4191, 2048), (576, 256), (68, 0)])

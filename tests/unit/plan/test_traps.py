@@ -26,17 +26,15 @@ HEALTHY = Host(
     min_free=Bytes(GIB),
     swap_total=Bytes(16 * GIB),
     swap_free=Bytes(16 * GIB),
-    shm_total=Bytes(60 * GIB),
-    shm_free=Bytes(60 * GIB),
 )
 GPU = Gpu("NVIDIA GB10", "580.95.05", "P8", 4.0)
 
 
-def judged(settings=None, rdma=True, gpus=(GPU,), alone=False, **changes):
+def judged(settings=None, rdma=True, gpus=(GPU,), **changes):
     settings = settings or pair()
     seen = replace(facts("spark-a", "10.40.0.1@enp1s0f1np1"), host=replace(HEALTHY, **changes), gpus=gpus)
     seen = replace(seen, fabric=fabric(HEAD)) if rdma else seen
-    return check_traps(settings, settings.nodes[0], seen, alone=alone)
+    return check_traps(settings, settings.nodes[0], seen)
 
 
 def told(findings) -> list[tuple[str, str]]:
@@ -53,7 +51,6 @@ def test_a_healthy_node_has_none():
     [
         ({"kernel": "7.0.0-1019-nvidia"}, ("HOST.KHO", "kernel 7.0.0-1019-nvidia without kho=off")),
         ({"lingers": False}, ("HOST.REMOVE_IPC", "RemoveIPC is on and op does not linger")),
-        ({"services": ("earlyoom", "NetworkManager")}, ("HOST.OOM_KILLER", "earlyoom may end a healthy server")),
         ({"memlock": "8192"}, ("HOST.MEMLOCK", "ulimit -l is 8192 KiB")),
         ({"min_free": Bytes(69206016)}, ("HOST.MIN_FREE", "vm.min_free_kbytes is 67584 (66.0 MiB)")),
         ({"swap_free": Bytes(9 * GIB)}, ("HOST.SWAP", "7.0 GiB of swap in use")),
@@ -71,7 +68,6 @@ def test_a_healthy_node_has_none():
     ],
 )
 def test_each_trap_is_seen_by_its_own_mark(changes, expected):
-    """MEM-03 among them: earlyoom takes a healthy server for an emergency."""
     assert told(judged(**changes)) == [expected]
 
 
@@ -87,16 +83,6 @@ def test_a_proved_trap_is_refused():
 def test_a_trap_that_was_defused_is_none(line):
     assert told(judged(kernel="7.0.0-31", command_line=line, cma_free=Bytes(963178496))) == []
     assert told(judged(kernel="7.0.0-31", rdma=False)) == []
-
-
-@pytest.mark.parametrize(
-    ("free", "alone", "severity"),
-    [(652983439, False, Severity.REFUSAL), (652983439, True, Severity.WARNING), (60 * GIB, False, Severity.OK)],
-)
-def test_a_full_shared_memory_stops_ranks_on_two_nodes(free, alone, severity):
-    """VLL-05"""
-    (found,) = [one for one in judged(shm_free=Bytes(free), alone=alone) if one.id == "HOST.SHM"]
-    assert found.severity is severity
 
 
 def test_a_gpu_that_is_held_down_is_told_with_the_reason():
@@ -132,11 +118,8 @@ def test_settings_can_be_traps_too():
 
 
 def test_a_fix_names_what_is_on_the_node():
-    found = {one.id: one.fix for one in judged(services=("earlyoom", "nohang"), lingers=False, firewall_on=True)}
-    assert (found["HOST.OOM_KILLER"], found["HOST.REMOVE_IPC"]) == (
-        "sudo systemctl disable --now earlyoom nohang",
-        "loginctl enable-linger op",
-    )
+    found = {one.id: one.fix for one in judged(lingers=False, firewall_on=True)}
+    assert found["HOST.REMOVE_IPC"] == "loginctl enable-linger op"
     assert found["HOST.FIREWALL"].startswith("sudo ufw allow in on enp1s0f1np1 ")
 
 
