@@ -16,7 +16,9 @@ look prints one object, watch one a line and interval:
      "ranks": [{"boot","rank","dir","state","pid","main","unit","started","available","stop_asked",
                 "exit": exit.json | null,
                 "processes": [{"pid","ppid","state","name","command","rss","cpu","threads"}],
-                "log": {"lines": [TEXT],"place": [inode, offset] | null,"behind": bytes,"lost": bool}}]}
+                "log": {"lines": [TEXT],"place": [inode, offset] | null,"behind": bytes,"lost": bool},
+                "guard": {"state": "watching" | "ended" | "killed","mode","lowest": bytes | null,
+                          "did": [{"at","what"}]} | null}]}
     state   prepared   never launched          alive      the shim runs, and the main process has not ended
             exited     exit.json is there      orphaned   the shim is gone, some of its processes are not
             vanished   nothing runs and nothing says how it ended: killed, or the node went down
@@ -52,6 +54,7 @@ from cluster.agent.own import (
     ours,
     processes,
     read_json,
+    read_process,
     shim_of,
     words_of,
 )
@@ -70,7 +73,19 @@ def sight_of_rank(folder: str, family: Dict[int, Process], shim: Optional[Proces
         "stop_asked": os.path.exists(os.path.join(folder, "stop.json")), "exit": ended or None,
         "processes": [sight_of_process(process) for process in family.values()],
         "log": {"lines": news.lines, "place": news.place, "behind": news.behind, "lost": news.lost},
+        "guard": sight_of_guard(folder),
     }  # fmt: skip
+
+
+def sight_of_guard(folder: str) -> Optional[Json]:
+    """A guard that is gone without having said why was killed."""
+    guard = read_json(os.path.join(folder, "guard.json"))
+    if not guard:
+        return None
+    process = read_process(int(guard["pid"]))
+    lives = process and process.ticks == guard["ticks"] and guard["kernel_boot"] == kernel_boot()
+    state = "watching" if lives else "ended" if guard["ended"] else "killed"
+    return {"state": state, "mode": guard["mode"], "lowest": guard["lowest"], "did": guard["did"][-3:]}
 
 
 def state_of(launched: bool, ended: bool, shim: bool, family: bool) -> str:

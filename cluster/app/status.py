@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 from cluster.app.evidence import collect
 from cluster.app.pace import REAL, Pace
-from cluster.app.ranks import head_sight, limits, look, members, newest, sight, stopped_processes
+from cluster.app.ranks import head_sight, limits, look, members, newest, rank_of, sight, stopped_processes
 from cluster.app.receipts import Kept, read_kept
 from cluster.app.session import OpenNode, Session
 from cluster.errors import Exit, NodeError
@@ -15,6 +15,7 @@ from cluster.model.events import Emit, NodeStatus, RankStatus, Severity, StatusR
 from cluster.model.settings import Settings
 from cluster.plan.assess import Assessment, assess
 from cluster.plan.boot import Gone, HeadSight, Observation, RankSight, Unknown
+from cluster.plan.guard_told import guard_line, stopped_by_guard
 from cluster.plan.launch import api_url
 from cluster.probe.ranks import HeadSeen, NodeLook, RankLife, RankLook
 
@@ -112,6 +113,13 @@ def _report(
         if rank.boot == boot
         for one in stopped_processes(rank)
     )
+    guarded = stopped_by_guard(
+        (name, rank)
+        for name, seen in looks.items()
+        if isinstance(seen, NodeLook)
+        for rank in seen.ranks
+        if rank.boot == boot
+    )
     receipt = kept.receipt
     current = receipt is not None and receipt.boot == boot
     counters = seen_head.counters
@@ -121,8 +129,8 @@ def _report(
         boot=boot,
         url=receipt.url if receipt and current else api_url(settings) if boot else "",
         ranks=tuple(_rank(settings, rank, looks, boot, judged) for rank in range(len(settings.nodes))),
-        nodes=tuple(_node(name, seen) for name, seen in looks.items()),
-        reasons=(*stopped, *_reasons(judged, looks, boot), *((kept.problem,) if kept.problem else ())),
+        nodes=tuple(_node(settings, name, seen, boot) for name, seen in looks.items()),
+        reasons=(*stopped, *(guarded or _reasons(judged, looks, boot)), *((kept.problem,) if kept.problem else ())),
         model=receipt.model if receipt and current else "",
         health=str(head.health) if head else "",
         completion=_completion(head),
@@ -180,10 +188,11 @@ def _detail(rank: RankLook, phase: str) -> str:
             return phase
 
 
-def _node(name: str, seen: NodeLook | NodeError) -> NodeStatus:
+def _node(settings: Settings, name: str, seen: NodeLook | NodeError, boot: str) -> NodeStatus:
     if isinstance(seen, NodeError):
         return NodeStatus(name, False, detail=seen.what)
-    return NodeStatus(name, True, seen.memory.total, seen.memory.available)
+    guard = guard_line(_mine(seen, boot, rank_of(settings, name)))
+    return NodeStatus(name, True, seen.memory.total, seen.memory.available, guard)
 
 
 def _completion(head: HeadSeen | None) -> str:

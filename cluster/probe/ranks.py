@@ -71,6 +71,22 @@ class LogSeen:
     lost: bool
 
 
+class GuardLife(StrEnum):
+    WATCHING = "watching"
+    ENDED = "ended"  # it said why
+    KILLED = "killed"  # it is gone and said nothing
+
+
+@dataclass(frozen=True, slots=True)
+class GuardSeen:
+    """The memory guard beside a rank; `did` are its last words, oldest first."""
+
+    state: GuardLife
+    mode: str
+    lowest: Bytes | None
+    did: tuple[str, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class RankLook:
     boot: str
@@ -86,6 +102,7 @@ class RankLook:
     exit: ExitSeen | None
     processes: tuple[ProcessSeen, ...]
     log: LogSeen
+    guard: GuardSeen | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,7 +289,13 @@ def _rank(seen: dict[str, Any]) -> RankLook:
             behind=Bytes(log["behind"]),
             lost=log["lost"],
         ),
+        guard=_guard(seen["guard"]) if seen.get("guard") else None,
     )
+
+
+def _guard(seen: dict[str, Any]) -> GuardSeen:
+    lowest = Bytes(seen["lowest"]) if seen["lowest"] is not None else None
+    return GuardSeen(GuardLife(seen["state"]), seen["mode"], lowest, tuple(one["what"] for one in seen["did"]))
 
 
 def _exit(seen: dict[str, Any]) -> ExitSeen:

@@ -10,6 +10,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from cluster.app.agents import source
+from cluster.app.guard import program as guard_program
 from cluster.model.steps import Command
 from cluster.node.base import Result
 from tests.build import GIB
@@ -113,6 +114,7 @@ class FakeHost:
     commands: list[Command] = field(default_factory=list)
     connections: list[FakeNode] = field(default_factory=list)
     ranks: list[FakeRank] = field(default_factory=list)
+    guards: dict[str, Json] = field(default_factory=dict)
 
     def go(self) -> None:
         """Out of reach, for those who are connected too."""
@@ -168,6 +170,8 @@ def utc(epoch: float) -> str:
 def _asked(command: Command) -> tuple[str, Json]:
     request = json.loads(command.argv[-1])
     verb = command.argv[3]
+    if command.stdin == guard_program():
+        return f"guard {verb}", request
     if verb != command.argv[-1]:
         return verb, request
     name = next(one for one in ("ask", "identity", "lock", "chat", "memory", "headers") if command.stdin == source(one))
@@ -340,6 +344,7 @@ def _sight(host: FakeHost, rank: FakeRank, lines: list[str]) -> Json:
         "pid": 100, "main": 101, "unit": None, "started": utc(rank.begun), "available": host.available,
         "stop_asked": bool(ended and ended["requested"]), "exit": ended, "processes": [] if ended else [process],
         "log": {"lines": lines, "place": [1, len(rank.lines(now))], "behind": 0, "lost": False},
+        "guard": host.guards.get(rank.folder),
     }  # fmt: skip
 
 
@@ -367,6 +372,19 @@ def _tail(host: FakeHost, request: Json) -> tuple[int, str]:
     ]
     kept = lines if request["lines"] is None else lines[-request["lines"] :] if request["lines"] else []
     return 0, "".join(f"{line}\n" for line in kept)
+
+
+def _guard(host: FakeHost, request: Json) -> tuple[int, str]:
+    folder = host.full(request["dir"])
+    assert {f"{folder}/guard-spec.json", host.full(request["program"])} <= set(host.files), "they must lie there first"
+    host.acted(f"start guard on {host.name}")
+    host.guards[folder] = {"state": "watching", "mode": "act", "lowest": 4 * GIB, "did": []}
+    return 0, json.dumps({"pid": 99})
+
+
+def _guard_stop(host: FakeHost, request: Json) -> tuple[int, str]:
+    host.acted(f"stop guard on {host.name}")
+    return 0, json.dumps({"was": bool(host.guards.pop(host.full(request["dir"]), None))})
 
 
 def _memory(host: FakeHost, request: Json) -> tuple[int, str]:
@@ -413,6 +431,8 @@ _PROGRAMS: dict[str, Callable[[FakeHost, Any], tuple[int, str]]] = {
     "tail": _tail,
     "lock": _lock,
     "chat": _chat,
+    "guard launch": _guard,
+    "guard stop": _guard_stop,
     "memory": _memory,
     "headers": _headers,
 }
