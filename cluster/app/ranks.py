@@ -114,7 +114,7 @@ def _process(rank: RankLook) -> Process:
             return Alive(cpu_seconds=sum(process.cpu for process in rank.processes))
         case RankLife.EXITED if rank.exit is not None:
             code = -rank.exit.signal if rank.exit.signal else rank.exit.code
-            return Exited(code if code is not None else 1)
+            return Exited(code if code is not None else 1, rank.exit.requested)
         case RankLife.ORPHANED:
             return Gone(len(rank.processes))
         case _:

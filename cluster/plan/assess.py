@@ -96,10 +96,13 @@ def _judge(
     unknown = [rank for rank in boot.ranks if isinstance(rank.process, Unknown)]
     orphaned = any(isinstance(rank.process, Gone) and rank.process.orphans for rank in gone)
     if len(gone) == len(boot.ranks) and not orphaned:
-        left_records = any(isinstance(rank.process, Exited) for rank in gone)
-        return State.ABSENT, _first_words(boot, seen.now) if left_records else ()
+        records = [rank.process for rank in gone if isinstance(rank.process, Exited)]
+        if records and all(one.asked for one in records):
+            return State.ABSENT, ("it was stopped as asked",)
+        return State.ABSENT, _first_words(boot, seen.now) if records else ()
     if gone and (orphaned or len(gone) + len(unknown) < len(boot.ranks)):
-        return State.DEGRADED, _first_words(boot, seen.now)
+        words = _first_words(boot, seen.now)
+        return State.DEGRADED, words or tuple(f"{rank.name} was stopped as asked, others were not" for rank in gone)
     if unknown:  # also when all that was seen is gone: that is no sign of a deployment, nor of its end
         words = _first_words(boot, seen.now) if any(isinstance(rank.process, Exited) for rank in gone) else ()
         return State.CANNOT_TELL, (*(f"{rank.member.node} does not answer" for rank in unknown), *words)
@@ -170,6 +173,8 @@ def _process(rank: RankState) -> str:
     match rank.process:
         case Alive():
             return "alive"
+        case Exited(asked=True):
+            return "ended as asked"
         case Exited(code):
             return f"ended: {signal_text(str(code))}"
         case Gone(orphans):

@@ -6,7 +6,7 @@ or is killed by a signal without a word, is the culprit; one that ends or breaks
 
 from collections.abc import Sequence
 
-from cluster.plan.boot import Died, Evidence, RankState, Weight
+from cluster.plan.boot import Died, Evidence, Exited, RankState, Weight
 
 _TELLING = (Weight.SYMPTOM, Weight.ENDING, Weight.ORPHAN, Weight.EXIT)
 _LINES_SHOWN = 6
@@ -42,7 +42,10 @@ def lead_of(rank: RankState) -> Evidence | None:
 
 
 def reason_of(rank: RankState, lead: Evidence) -> str:
-    """The lead's cause, with the exception that stands beside a mere symptom."""
+    """The lead's cause, with the exception that stands beside a mere symptom, or among the words before an exit."""
+    if lead.weight is Weight.EXIT and isinstance(rank.process, Exited) and not lead.signalled:
+        last = [detail for detail in rank.details if detail.at >= rank.progress_at - _SAME_TROUBLE]
+        return f"{lead.cause}: {last[-1].cause}" if last else f"{lead.cause}, and gave no reason"
     if lead.weight is not Weight.SYMPTOM:
         return lead.cause
     beside = [detail for detail in rank.details if abs(detail.at - lead.at) <= _SAME_TROUBLE]

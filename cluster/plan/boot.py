@@ -22,9 +22,10 @@ class Alive:
 
 @dataclass(frozen=True, slots=True)
 class Exited:
-    """There is an exit record: negative or 128+n is a signal."""
+    """There is an exit record: negative or 128+n is a signal. `asked`: sparkctl ended it, so it accuses nobody."""
 
     code: int
+    asked: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -114,6 +114,8 @@ def _ending(pattern: str, cause: str, force: Force = Force.ENDING) -> _Rule:
 _HARMLESS_NCCL = r"(?!.*(?:iommu=pt|libibverbs\.so|[Nn]o plugin found|could not load|Could not find: ))"
 _CLOSED = r"Connection closed by (?:remote )?peer|Connection reset by (?:remote )?peer|Broken pipe|Socket closed"
 
+TOLD_TO_STOP = "it was told to stop (SIGTERM)"
+
 _RULES: tuple[_Rule, ...] = (
     # What a rank says about itself.
     _rule(
@@ -123,7 +125,7 @@ _RULES: tuple[_Rule, ...] = (
     _rule(
         r"MPClient: engine core exited unexpectedly|Engine core proc \S+ died unexpectedly", "its engine process died"
     ),
-    _rule(r"\[shutdown\] API server: shutdown triggered", "it was told to stop (SIGTERM)"),
+    _rule(r"\[shutdown\] API server: shutdown triggered", TOLD_TO_STOP),
     _rule(r"port: (?P<port>\d+), .*EADDRINUSE", "port {port} is already in use on this node"),
     _rule(
         r"^OSError: \[Errno 98\]|EADDRINUSE|[Aa]ddress already in use", "a port it needs is already in use on this node"

@@ -18,7 +18,7 @@ from cluster.plan.boot import (
     Unknown,
     Weight,
 )
-from cluster.plan.faultlines import Blame, Detail, Fault, Force, Hint, signal_text
+from cluster.plan.faultlines import TOLD_TO_STOP, Blame, Detail, Fault, Force, Hint, signal_text
 from cluster.plan.loglines import Marker, Noise, Phase, Plain, classify, message_of, progress_key
 from cluster.probe.ras import RasReport, RasVerdict
 
@@ -111,10 +111,12 @@ def _ask_process(rank: RankState, process: Process, now: float, limits: Limits) 
         case Alive(cpu_seconds):
             start = cpu_seconds if rank.cpu_at_progress is None else rank.cpu_at_progress
             return replace(rank, process=process, gone=0, lost=0, cpu_at_progress=start)
+        case Exited(code, asked=True):
+            return replace(_without_ending(rank), process=process, lost=0, exit=code)
         case Exited(code):
             signalled = code < 0 or 128 < code < 160
             how = signal_text(str(code))
-            cause = f"it was {how}" if signalled else f"it ended with {how}, and gave no reason"
+            cause = f"it was {how}" if signalled else f"it ended with {how}"
             piece = Evidence(now, Weight.EXIT, cause, f"process ended: {how}", None, signalled, signalled)
             return replace(with_evidence(rank, piece), process=process, lost=0, exit=code)
         case Gone(orphans):
@@ -130,6 +132,12 @@ def _ask_process(rank: RankState, process: Process, now: float, limits: Limits) 
             return replace(rank, process=process, lost=rank.lost + 1)
         case _:
             assert_never(process)
+
+
+def _without_ending(rank: RankState) -> RankState:
+    """What it said about its end is no accusation when the end was asked for; what it said before may be one."""
+    kept = (one for one in rank.evidence if one.weight is not Weight.ENDING and one.cause != TOLD_TO_STOP)
+    return replace(rank, evidence=tuple(kept))
 
 
 def _ask_ras(rank: RankState, report: RasReport, members: Sequence[Member], now: float) -> RankState:

@@ -142,3 +142,30 @@ def test_two_samples_close_together_prove_no_hang():
 )
 def test_two_samples_say_whether_tokens_move(after, gpu_busy, said):
     assert motion(FROZEN, after, gpu_busy=gpu_busy) is said
+
+
+def test_a_rank_that_was_only_removed_accuses_nobody() -> None:
+    told = "(APIServer pid=1) INFO 11-30 18:02:45 [launcher.py:1] [shutdown] API server: shutdown triggered"
+    said = "ValueError: no such quantization: exl9"
+    found = assess(MEMBERS, seen(Exited(0, asked=True), Exited(1), log0=told, log1=said), Limits())
+    assert (found.state, found.reasons) == (
+        State.ABSENT,
+        (
+            "rank 1 (spark-b): it ended with exit code 1: ValueError: no such quantization: exl9",
+            f"rank 1: {said}",
+            "rank 1: process ended: exit code 1",
+        ),
+    )
+
+
+@pytest.mark.parametrize(
+    ("other", "state", "reason"),
+    [
+        (Exited(0, asked=True), State.ABSENT, "it was stopped as asked"),
+        (LIVES, State.DEGRADED, "rank 0 (spark-a) was stopped as asked, others were not"),
+        (Unknown("no route"), State.CANNOT_TELL, "spark-b does not answer"),
+    ],
+)
+def test_a_rank_that_was_stopped_as_asked_says_nothing_of_the_others(other: Process, state: State, reason: str) -> None:
+    found = assess(MEMBERS, seen(Exited(0, asked=True), other), Limits())
+    assert (found.state, found.reasons) == (state, (reason,))
