@@ -1,8 +1,8 @@
 """Say exactly what a rank on this node would run: package versions and a digest of the model. Runs on a node.
 
-Argument: JSON {"venv", "model", "spec": path of a spec.json, "key_file", "state_dir"}, empty where there is none.
+Argument: JSON {"venv", "model", "key_file", "state_dir"}, empty where there is none.
 Answer: JSON {"python", "packages": {name: version}, "server": bool, "model": {"present", "files", "bytes", "digest",
-"how", "unreadable": [...]}, "argv_digest", "key": {...}, "state": {"free": bytes, "writable": bool}}.
+"how", "unreadable": [...]}, "key": {...}, "state": {"free": bytes, "writable": bool}}.
 
 The model's digest covers every file below 64 MiB whole. Of larger safetensors files it covers the size and the header
 (8 + n bytes, n little-endian in the first 8: https://huggingface.co/docs/safetensors), of other large files the size;
@@ -105,23 +105,6 @@ def state(path: str) -> dict[str, Any]:
     return {"free": numbers.f_bavail * numbers.f_frsize, "writable": os.access(path, os.W_OK), "path": path}
 
 
-def spec_digest(path: str) -> str | None:
-    """Digest of the argv in a spec.json as it lies on this node, less what may differ between ranks."""
-    if not path:
-        return None
-    with open(os.path.expanduser(path), encoding="utf-8") as file:
-        argv = json.load(file)["argv"]
-    kept, skip = [], False
-    for word in argv:
-        if skip:
-            skip = False
-        elif word == "--node-rank":
-            skip = True
-        elif word != "--headless":
-            kept.append(word)
-    return hashlib.sha256(json.dumps(kept).encode()).hexdigest()
-
-
 def main() -> None:
     want = json.loads(sys.argv[1])
     venv = os.path.expanduser(want["venv"])
@@ -131,7 +114,6 @@ def main() -> None:
             "packages": packages(venv) if venv else {},
             "server": os.access(os.path.join(venv, "bin", "vllm"), os.X_OK) if venv else False,
             "model": model(os.path.expanduser(want["model"])) if want["model"] else None,
-            "argv_digest": spec_digest(want["spec"]),
             "key": key(want["key_file"]),
             "state": state(want["state_dir"]),
             "hostname": os.uname().nodename,

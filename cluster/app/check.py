@@ -5,9 +5,7 @@ from dataclasses import dataclass, replace
 from cluster.app.boxes import look_at_boxes
 from cluster.app.ledger import MemoryPlan
 from cluster.app.memory import memory_findings, plan_memory
-from cluster.app.observe import identity_of
 from cluster.app.pace import REAL, Pace
-from cluster.app.ranks import rank_of
 from cluster.app.session import Session
 from cluster.app.survey import judged, survey
 from cluster.errors import Refused
@@ -16,7 +14,7 @@ from cluster.model.deployment import rank_dir
 from cluster.model.events import Emit, Finding, Severity, Told
 from cluster.model.facts import Identity, NodeFacts
 from cluster.plan.boxes import box_of, check_boxes
-from cluster.plan.launch import Wiring
+from cluster.plan.launch import Wiring, written_digest
 from cluster.plan.preflight import check_equal, refusals
 from cluster.runtime.base import LaunchSpec
 
@@ -78,13 +76,7 @@ def judge(findings: list[Finding], emit: Emit, forced: frozenset[str]) -> None:
 
 def compare_written(session: Session, spec: LaunchSpec, checked: Checked, emit: Emit, forced: frozenset[str]) -> None:
     """Read each rank's command line back from its node: what was rendered is not yet what will be run."""
-    settings = session.settings
-    bare = replace(
-        settings, serve=replace(settings.serve, model="", api_key_file=""), launch=replace(settings.launch, venv="")
-    )
     paths = {rank.node: str(rank_dir(rank.state_dir, spec.which, rank.rank) / "spec.json") for rank in spec.ranks}
-    read = session.each(
-        lambda node: identity_of(node, bare, bare.nodes[rank_of(bare, node.name)], paths[node.name]).argv_digest
-    )
+    read = session.each(lambda node: written_digest(node.read(paths[node.name])))
     seen = {name: replace(one, argv_digest=read[name]) for name, one in checked.identities.items()}
-    judge([one for one in check_equal(settings, seen) if one.id == "RANKS.ARGV"], emit, forced)
+    judge([one for one in check_equal(session.settings, seen) if one.id == "RANKS.ARGV"], emit, forced)

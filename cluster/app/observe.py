@@ -46,13 +46,12 @@ def _parsed(node: Node, probe: Probe[Any], answer: Answer) -> Any:
         raise Unreadable(error.what, where=f"{node.name}, {probe.name}", evidence=error.evidence) from error
 
 
-def identity_of(node: Node, settings: Settings, mine: NodeSettings, spec: str = "") -> Identity:
-    """What the rank on `node` would run; `spec` is the path of its written spec.json, once there is one."""
+def identity_of(node: Node, settings: Settings, mine: NodeSettings) -> Identity:
+    """What the rank on `node` would run."""
     in_box = settings.launch.runtime is RuntimeKind.CONTAINER
     want = {
         "venv": "" if in_box else settings.launch.venv,
         "model": (mine.model or settings.serve.model) if in_box and settings.serve.model else settings.serve.model,
-        "spec": spec,
         "key_file": settings.serve.api_key_file if mine is settings.head else "",
         "state_dir": mine.state_dir,
     }

@@ -1,5 +1,7 @@
 """One flag list and one environment for all ranks, then the few differences between ranks."""
 
+import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import PurePosixPath
@@ -175,13 +177,22 @@ def rank_environment(settings: Settings, wired: Wiring) -> dict[str, str]:
 
 def common_part(rank: RankSpec) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]]:
     """argv and environment without what may differ; equal for all ranks of a sound launch."""
-    argv, words = [], iter(rank.argv)
+    return common_words(rank.argv), tuple(pair for pair in rank.environment if pair[0] not in RANK_VARIABLES)
+
+
+def common_words(argv: Sequence[str]) -> tuple[str, ...]:
+    kept, words = [], iter(argv)
     for word in words:
         if word == "--node-rank":
             next(words)
         elif word != "--headless":
-            argv.append(word)
-    return tuple(argv), tuple(pair for pair in rank.environment if pair[0] not in RANK_VARIABLES)
+            kept.append(word)
+    return tuple(kept)
+
+
+def written_digest(spec: bytes) -> str:
+    """Of the command line in a spec.json as it lies on a node, without what may differ between ranks."""
+    return sha256(json.dumps(common_words(json.loads(spec)["argv"])).encode()).hexdigest()
 
 
 def node_settings(settings: Settings, name: str) -> NodeSettings:

@@ -17,7 +17,7 @@ def parse_identity(text: str) -> Identity:
             packages=tuple(sorted(seen["packages"].items())),
             has_server=seen["server"],
             model=_model(seen["model"]),
-            argv_digest=seen["argv_digest"],
+            argv_digest=None,
             key_mode=key["mode"] if key and key["present"] else None,
             key_problem=_key_problem(key),
             state_free=Bytes(seen["state"]["free"]),

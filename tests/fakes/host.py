@@ -175,8 +175,6 @@ def _asked(command: Command) -> tuple[str, Json]:
     if verb != command.argv[-1]:
         return verb, request
     name = next(one for one in ("ask", "identity", "lock", "chat", "memory", "headers") if command.stdin == source(one))
-    if name == "identity" and request["spec"]:
-        name = "readback"
     return name, request
 
 
@@ -231,7 +229,6 @@ def _identity(host: FakeHost, want: Json) -> tuple[int, str]:
         "packages": {"torch": "2.13.0", "vllm": "0.32.0"} if want["venv"] else {},
         "server": bool(want["venv"]),
         "model": model if want["model"] else None,
-        "argv_digest": _digest(host.files[host.full(want["spec"])]) if want["spec"] else None,
         "key": key if want["key_file"] else None,
         "state": {"free": 50 * GIB, "writable": True, "path": host.home},
         "hostname": host.name,
@@ -240,14 +237,6 @@ def _identity(host: FakeHost, want: Json) -> tuple[int, str]:
         "boot_id": "b",
     }
     return 0, json.dumps(seen | host.says)
-
-
-def _digest(spec: bytes) -> str:
-    """Of what all ranks share."""
-    argv = json.loads(spec)["argv"]
-    at = argv.index("--node-rank")
-    shared = [word for word in argv[:at] + argv[at + 2 :] if word != "--headless"]
-    return sha256(json.dumps(shared).encode()).hexdigest()
 
 
 def _launch(host: FakeHost, request: Json) -> tuple[int, str]:
@@ -422,7 +411,6 @@ def _chat(host: FakeHost, request: Json) -> tuple[int, str]:
 _PROGRAMS: dict[str, Callable[[FakeHost, Any], tuple[int, str]]] = {
     "ask": _ask,
     "identity": _identity,
-    "readback": _identity,
     "launch": _launch,
     "stop": _stop,
     "look": _look,
