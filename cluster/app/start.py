@@ -1,6 +1,7 @@
 """`start`: check, prepare, launch, and wait until it serves; whatever fails leaves nothing half-done behind."""
 
 import secrets
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -138,14 +139,33 @@ def _same_as_asked(settings: Settings, receipt: Receipt) -> None:
     asked, runs = tuple(rank.argv for rank in wanted.ranks), tuple(rank.argv for rank in receipt.ranks)
     environment = receipt.environment_digest in ("", environment_digest(settings))
     if asked != runs or not environment:
-        differing = sorted(set(asked[0]) ^ set(runs[0])) if runs else []
+        differing = list(_differences(asked[0], runs[0])) if runs else []
         differing += [] if environment else ["environment variables"]
         raise Refused(
             "it runs already, with other settings than asked for now",
             where=settings.deployment,
-            evidence=[f"differs in: {' '.join(differing)}" if differing else "the nodes differ"],
+            evidence=differing or ["the nodes differ"],
             fix="sparkctl restart, to apply them",
         )
+
+
+def _differences(asked: tuple[str, ...], runs: tuple[str, ...]) -> Iterator[str]:
+    wanted, there = _by_flag(asked), _by_flag(runs)
+    for flag in dict.fromkeys((*wanted, *there)):
+        if wanted.get(flag) != there.get(flag):
+            now, before = (found.get(flag, "not") or "on" for found in (wanted, there))
+            yield f"{flag}: {now} asked for, {before} given to what runs"
+
+
+def _by_flag(argv: tuple[str, ...]) -> dict[str, str]:
+    """What stands behind each flag; the program with its model stands behind none."""
+    found, flag = {"command": ""}, "command"
+    for word in argv:
+        if word.startswith("--"):
+            flag, found[word] = word, ""
+        else:
+            found[flag] = f"{found[flag]} {word}".strip()
+    return found
 
 
 def _wait_and_serve(

@@ -195,7 +195,7 @@ def test_start_with_other_settings_is_refused_and_says_which(cluster):
     [
         ({"port": 9999}, "--port: 9999 asked for, 8888 given to what runs"),
         ({"model": "/models/big"}, "command: /opt/vllm/bin/vllm serve /models/big asked for, "),
-        ({"enforce_eager": True}, "--enforce-eager:  asked for, not given to what runs"),
+        ({"enforce_eager": True}, "--enforce-eager: on asked for, not given to what runs"),
     ],
 )
 def test_a_changed_setting_is_named_with_both_values(cluster, changes, evidence):
