@@ -71,16 +71,12 @@ def test_ask(host):
 
 
 def test_identity(host, tmp_path):
-    spec = tmp_path / "spec.json"
-    spec.write_text(json.dumps({"argv": ["vllm", "serve", "--node-rank", "1", "--headless"]}))
     (tmp_path / "config.json").write_text("{}")
     key = tmp_path / "key"
     key.write_text("k")
-    host.files[str(spec)] = spec.read_bytes()
     want = {
         "venv": sys.prefix,
         "model": str(tmp_path),
-        "spec": str(spec),
         "key_file": str(key),
         "state_dir": str(tmp_path),
     }
