@@ -51,6 +51,8 @@ class Said:
     def sentence(self) -> str:
         """What a person reads first: the error and where, or the state and its first reason."""
         match self.result:
+            case {"event": "failed", "error": "Refused", "evidence": [seen, *_]}:
+                return str(seen)
             case {"event": "failed", "what": what, "where": where}:
                 return f"{what} ({where})" if where else str(what)
             case {"event": "status", "state": state, "reasons": reasons}:
