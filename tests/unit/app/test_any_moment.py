@@ -110,19 +110,14 @@ def moments(*, after: bool) -> Iterator[tuple[FakeCluster, int]]:
 
 
 @pytest.mark.parametrize("after", [False, True])
-def test_ctrl_c_at_any_command_leaves_all_ranks_or_none(after):
+def test_ctrl_c_at_any_command_leaves_all_ranks_or_none_and_the_next_start_goes_on(after):
     count = 0
     for cluster, number in moments(after=after):
         assert len(cluster.living()) in (0, 2), (number, cluster.acts)
-        count += 1
-    assert count > 15
-
-
-@pytest.mark.parametrize("after", [False, True])
-def test_ctrl_c_at_any_command_leaves_what_the_next_start_understands(after):
-    for cluster, number in moments(after=after):
         assert begin(cluster) == Exit.DONE, number
         assert status(cluster.settings, cluster.open).state is State.SERVING
+        count += 1
+    assert count > 15
 
 
 @pytest.mark.parametrize("after", [False, True])
