@@ -7,6 +7,7 @@ from cluster.model.containers import Box, EngineSeen, ImageSeen, Mount
 from cluster.model.events import Finding, Severity
 from cluster.model.nodes import NodeSettings
 from cluster.model.settings import Settings
+from cluster.plan.image import same_image
 
 CACHES = (
     ("cache", "/root/.cache/vllm"),
@@ -89,19 +90,6 @@ def _equal(images: Mapping[str, ImageSeen]) -> Finding:
     told = ", ".join(f"{name} {_short(image)}" for name, image in images.items())
     fix = "load the head's image on every node, or pull the same digest everywhere"
     return Finding("RANKS.IMAGE", Severity.REFUSAL, "", told, "the same layers on all ranks", fix)
-
-
-def same_image(one: ImageSeen, other: ImageSeen) -> bool:
-    """Ids match, a registry digest is shared, or the layer lists are equal; never across architectures."""
-    if (one.system, one.architecture) != (other.system, other.architecture):
-        return False
-    if one.id == other.id or set(_digests(one)) & set(_digests(other)):
-        return True
-    return bool(one.layers) and one.layers == other.layers
-
-
-def _digests(image: ImageSeen) -> tuple[str, ...]:
-    return tuple(digest.partition("@")[2] for digest in image.digests)
 
 
 def _short(image: ImageSeen) -> str:

@@ -10,7 +10,8 @@ from cluster.model.kit import Image
 from cluster.model.nodes import NodeSettings
 from cluster.model.settings import Launch, RuntimeKind, Serve
 from cluster.model.units import Bytes
-from cluster.plan.boxes import BoxSeen, box_of, check_boxes, same_image
+from cluster.plan.boxes import BoxSeen, box_of, check_boxes
+from cluster.plan.image import same_image
 from tests.build import pair
 
 HEAD = ImageSeen(

@@ -1,0 +1,144 @@
+"""Room for an image on a worker's disks, before a byte is sent; and what an engine's last words mean."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from cluster.model.kit import Ship
+from cluster.model.units import Bytes, format_bytes
+
+RESERVE = Bytes(5 * 2**30)
+# Files of an unpacked image by its size: Python images have one per 40 KiB or more.
+BYTES_PER_INODE = 40 * 2**10
+INODE_RESERVE = 20_000
+OLDEST_WITH_PLATFORM = 28
+
+
+@dataclass(frozen=True, slots=True)
+class Disk:
+    """One file system of a node: `mount` tells two of them apart."""
+
+    mount: str
+    available: Bytes
+    inodes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """What one way of sending takes on the disk that is shortest of room."""
+
+    way: Ship
+    need: Bytes
+    have: Bytes
+    where: str
+    fits: bool
+    inodes: bool = True
+
+    @property
+    def sentence(self) -> str:
+        if not self.inodes:
+            return f"{self.where} has too few free inodes"
+        return f"{format_bytes(self.need)} needed on {self.where}, {format_bytes(self.have)} free"
+
+
+def need_of(way: Ship, archive: Bytes, unpacked: Bytes, partial: Bytes, store: Disk, staging: Disk) -> Need:
+    """`partial` of the archive is staged already: it takes no more room than it has."""
+    inodes = store.inodes is None or store.inodes >= unpacked // BYTES_PER_INODE + INODE_RESERVE
+    staged = Bytes(archive - partial)
+    match way:
+        case Ship.STREAM | Ship.AUTO:
+            need = Bytes(unpacked + RESERVE)
+        case Ship.RSYNC if store.mount == staging.mount:
+            need = Bytes(staged + unpacked)
+        case _:
+            if staging.available < staged:
+                return Need(way, staged, staging.available, staging.mount, fits=False, inodes=inodes)
+            need = Bytes(unpacked + RESERVE)
+    return Need(way, need, store.available, store.mount, store.available >= need and inodes, inodes)
+
+
+def choose_way(asked: Ship, archive: Bytes, unpacked: Bytes, partial: Bytes, store: Disk, staging: Disk) -> Need:
+    """`auto` stages what it can, since only a staged layer is taken up where it was cut off."""
+    if asked is not Ship.AUTO:
+        return need_of(asked, archive, unpacked, partial, store, staging)
+    staged = need_of(Ship.RSYNC, archive, unpacked, partial, store, staging)
+    return staged if staged.fits else need_of(Ship.STREAM, archive, unpacked, partial, store, staging)
+
+
+class EngineSaid(StrEnum):
+    """What the command line of an engine meant when it failed: only MISSING means that there is no image."""
+
+    MISSING = "missing"
+    PERMISSION = "docker_permission"
+    DOWN = "docker_down"
+    SSH = "ssh"
+    NO_SPACE = "no_space"
+    OTHER = "other"
+
+
+_SSH_EXIT = 255
+_SAID = (
+    ("no such image", EngineSaid.MISSING),
+    ("permission denied while trying to connect", EngineSaid.PERMISSION),
+    ("cannot connect to the docker daemon", EngineSaid.DOWN),
+    ("error during connect", EngineSaid.DOWN),
+    ("no space left on device", EngineSaid.NO_SPACE),
+    ("disk quota exceeded", EngineSaid.NO_SPACE),
+)
+
+
+def engine_said(exit_code: int, err: str) -> EngineSaid:
+    low = err.lower()
+    found = next((meaning for words, meaning in _SAID if words in low), None)
+    if found is not None:
+        return found
+    return EngineSaid.SSH if exit_code == _SSH_EXIT else EngineSaid.OTHER
+
+
+def platform_words(version: str, system: str, architecture: str) -> tuple[str, ...]:
+    """For `save` and `load`: an index names blobs of other platforms that are not here. Known from 28 on."""
+    major = version.partition(".")[0]
+    knows = major.isdigit() and int(major) >= OLDEST_WITH_PLATFORM
+    return ("--platform", f"{system}/{architecture}") if knows else ()
+
+
+def real_platforms(entries: tuple[Mapping[str, str], ...]) -> tuple[str, ...]:
+    """Of an index: an attestation calls itself unknown/unknown, and is no platform."""
+    return tuple(f"{one['os']}/{one['architecture']}" for one in entries if one["os"] != "unknown")
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerLife:
+    """A container of ours as a status tells it; one that its engine starts again and again is never running."""
+
+    status: str
+    restarts: int
+    running: bool
+
+
+def judge_container(state: str, restarts: int) -> ContainerLife:
+    if state == "restarting" or restarts:
+        return ContainerLife("crash_loop", restarts, running=False)
+    return ContainerLife(state, restarts, running=state == "running")
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """Whether a staged file is whole, and what to do about it."""
+
+    verdict: str
+    may_load: bool
+
+
+def judge_staged(size: int, whole: int, digest: str = "", wanted: str = "") -> Staged:
+    """Only a file of the right size and digest is loaded; a shorter one is gone on with, any other is thrown away."""
+    if size < whole:
+        return Staged("resume", may_load=False)
+    if size > whole or digest != wanted:
+        return Staged("discard", may_load=False)
+    return Staged("whole", may_load=True)
+
+
+def judge_pipe(exit_codes: tuple[int, ...]) -> bool:
+    """Every side of a pipe counts: a save that failed leaves a load content with half an image."""
+    return not any(exit_codes)
