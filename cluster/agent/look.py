@@ -83,7 +83,8 @@ def sight_of_guard(folder: str) -> Optional[Json]:
     if not guard:
         return None
     process = read_process(int(guard["pid"]))
-    lives = process and process.ticks == guard["ticks"] and guard["kernel_boot"] == kernel_boot()
+    lives = process and process.state not in "ZX" and process.ticks == guard["ticks"]
+    lives = lives and guard["kernel_boot"] == kernel_boot()
     state = "watching" if lives else "ended" if guard["ended"] else "killed"
     return {"state": state, "mode": guard["mode"], "lowest": guard["lowest"], "did": guard["did"][-3:]}
 

@@ -53,9 +53,15 @@ def rules(**changes) -> Rules:
     return Rules(**{**given, **changes})
 
 
-def play(course: Course, given: Rules, seconds: float) -> Iterator[tuple[float, Sample, Action]]:
-    """What the guard does, look by look; what it freezes or ends stands still or is gone. Ends with a stop of ours."""
-    past, at, frozen = Past(), 0.0, {}
+def play(
+    course: Course, given: Rules, seconds: float, calm: float = 1.0, alert: float = 0.2
+) -> Iterator[tuple[float, Sample, Action]]:
+    """What the guard does, look by look; what it freezes or ends stands still or is gone. Ends with a stop of ours.
+
+    The guard itself looks twice as often.
+    """
+    past, at = Past(), 0.0
+    frozen: dict[int, float] = {}
     while at < seconds:
         sample = course.sample(at, frozen)
         past, actions = decide(past, sample, given)
@@ -67,7 +73,7 @@ def play(course: Course, given: Rules, seconds: float) -> Iterator[tuple[float, 
                 frozen[action.key] = -1.0
             elif action.kind == "stop":
                 return
-        at += 0.2 if sample.available < given.warn else 1.0  # twice as long as the guard waits
+        at += alert if sample.available < given.warn else calm
 
 
 def server(load: float, peak: float, seed: Random, driver_share: float = 0.85) -> tuple[Curve, Curve]:
@@ -103,3 +109,14 @@ def innocent(seed: int) -> Course:
         others["browser"] = lambda at: 2.0 if at < gone else 0.0
     shared = ramp(chance.uniform(100, 300), 0.5, chance.choice((0.0, 0.0, 3.0)))
     return Course(ours=ours, driver=driver, others=others, shared=shared, cache=ramp(0, 2.0, chance.uniform(0, 90)))
+
+
+def leaking(seed: int) -> tuple[Course, float]:
+    """The same, and our ranks leak: a course, and the GiB a second that go."""
+    chance, course = Random(seed), innocent(seed)
+    begin, rate = chance.uniform(110, 200), math.exp(chance.uniform(math.log(0.02), math.log(1.0)))
+    leak, driver = ramp(begin, rate, 20.0), course.driver
+    course.others = {name: curve for name, curve in course.others.items() if name == "browser"}
+    course.shared = ramp(0, 0, 0)
+    course.driver = lambda at: driver(at) + leak(at)
+    return course, rate

@@ -1,12 +1,11 @@
 """Who is to blame, and what is done: single stories, and a hundred at random in which our ranks are innocent."""
 
-import math
 import random
 
 import pytest
 
 from cluster.agent.guard_rule import GIB, Past, Sample, Tree, books, decide, to_blame
-from tests.fakes.memory import PEAK, Course, innocent, play, ramp, rules, server
+from tests.fakes.memory import PEAK, Course, innocent, leaking, play, ramp, rules, server
 
 
 def course(seed: int = 1, **changes) -> Course:
@@ -145,13 +144,8 @@ def test_a_hundred_random_courses_end_no_innocent_server():
 def test_a_hundred_random_leaks_are_ended_before_the_node_is_empty():
     late = []
     for seed in range(100):
-        chance, given = random.Random(seed), innocent(seed)
-        begin, rate = chance.uniform(110, 200), math.exp(chance.uniform(math.log(0.02), math.log(1.0)))
-        leak, driver = ramp(begin, rate, 20.0), given.driver
-        given.others = {name: curve for name, curve in given.others.items() if name == "browser"}
-        given.shared = ramp(0, 0, 0)
-        given.driver = lambda at, leak=leak, driver=driver: driver(at) + leak(at)
-        *_, (_, sample, action) = play(given, rules(), 1500)
+        course, rate = leaking(seed)
+        *_, (_, sample, action) = play(course, rules(), 1500)
         if action.kind != "stop" or sample.available < GIB // 4:
             late.append((seed, rate, action.kind, sample.available / GIB))
     assert late == []
