@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from typing import Dict, List, Tuple
+from typing import Dict, List, Optional, Tuple
 
 from cluster.agent.guard_rule import MIB, Sample, Tree
 from cluster.agent.own import PAGE, Process, ours, processes, read
@@ -21,11 +21,12 @@ class Eyes:
         self.ranks, self.meminfo_path = ranks, meminfo_path
         self.gpu: Dict[int, int] = {}
         self.gpu_at = -1e9
-        self.has_gpu = shutil.which("nvidia-smi") is not None
+        self.has_gpu = has_unified_memory()
 
     def look(self, at: float, is_alert: bool) -> Sample:
         if self.has_gpu and at - self.gpu_at >= (ALERT if is_alert else GPU_EVERY):
-            self.gpu, self.gpu_at = gpu_processes(), at
+            seen = gpu_processes()
+            self.gpu, self.gpu_at = self.gpu if seen is None else seen, at
         memory, table = meminfo(self.meminfo_path), processes()
         mine = self.mine(table)
         own_shared = max([shared(pid) for pid in mine] or [0])
@@ -72,15 +73,28 @@ def meminfo(path: str) -> Dict[str, int]:
     return {name: int(rest.split()[0]) * 1024 for name, rest in pairs if rest.split()}
 
 
-def gpu_processes() -> Dict[int, int]:
-    """Empty where nvidia-smi has no answer in time; its N/A is no number."""
-    argv = ["nvidia-smi", "--query-compute-apps=pid,used_memory", "--format=csv,noheader,nounits"]
+def has_unified_memory() -> bool:
+    """A card with memory of its own takes none of the node's, and says how much it has; a GB10 says N/A."""
+    return shutil.which("nvidia-smi") is not None and "N/A" in (nvidia_smi("--query-gpu=memory.total") or "")
+
+
+def gpu_processes() -> Optional[Dict[int, int]]:
+    """None when it cannot be told now: what was known is a better guess than nothing."""
+    text = nvidia_smi("--query-compute-apps=pid,used_memory")
+    if text is None:
+        return None
+    rows = (line.split(",") for line in text.splitlines())
+    numbers = ([cell.strip() for cell in row] for row in rows if len(row) == 2)
+    return {int(pid): int(mib) * MIB for pid, mib in numbers if pid.isdigit() and mib.isdigit()}
+
+
+def nvidia_smi(query: str) -> Optional[str]:
+    """None where it has no answer in time."""
+    argv = ["nvidia-smi", query, "--format=csv,noheader,nounits"]
     try:
         done = subprocess.run(
             argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=2
         )
     except (OSError, subprocess.TimeoutExpired):
-        return {}
-    rows = (line.split(",") for line in done.stdout.decode("utf-8", "replace").splitlines())
-    numbers = ([cell.strip() for cell in row] for row in rows if len(row) == 2)
-    return {int(pid): int(mib) * MIB for pid, mib in numbers if pid.isdigit() and mib.isdigit()}
+        return None
+    return done.stdout.decode("utf-8", "replace")

@@ -88,7 +88,7 @@ def parse_facts(node: str, text: str) -> MemoryFacts:
         holders += [Holder(f"pid {pid}", Bytes(0), pid, amount) for pid, amount in gpu.items() if pid not in named]
         return MemoryFacts(
             node=node,
-            info=parse_meminfo(seen["meminfo"]),
+            info=_own_memory(seen["gpus"] or "") or parse_meminfo(seen["meminfo"]),
             holders=tuple(sorted(holders, key=lambda one: -one.whole)[:MOST]),
             has_gpu=bool(seen["has_gpu"]),
             shm=SharedMemory(Bytes(shm["size"]), Bytes(shm["free"])) if shm else None,
@@ -99,6 +99,14 @@ def parse_facts(node: str, text: str) -> MemoryFacts:
         raise Unreadable(
             f"cannot read what it says of its memory: {error}", where=node, evidence=[text[:200]]
         ) from error
+
+
+def _own_memory(text: str) -> MemInfo | None:
+    """A card's own memory is what weights go into; a GB10 has none and says N/A."""
+    total, used = parse_gpu_memory(text)
+    if total is None or used is None:
+        return None
+    return MemInfo(total, Bytes(total - used), Bytes(total - used))
 
 
 def _holder(seen: dict[str, Any], gpu: dict[int, Bytes]) -> Holder:

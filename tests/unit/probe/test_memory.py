@@ -144,3 +144,9 @@ def test_an_answer_that_is_none_names_the_node():
     with pytest.raises(Unreadable) as caught:
         parse_facts("spark-b", "Traceback")
     assert caught.value.where == "spark-b"
+
+
+def test_a_card_with_memory_of_its_own_is_what_counts():
+    seen = parse_facts("n", answer(gpus="NVIDIA H200, 143771, 3599", gpu="421, python3, 3590"))
+    left = Bytes((143771 - 3599) * 2**20)
+    assert seen.info == MemInfo(Bytes(143771 * 2**20), left, left)
