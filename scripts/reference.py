@@ -13,18 +13,16 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from cluster.config.reference import common_table, env_example, settings_page  # noqa: E402
-
-BEGIN, END = "<!-- settings:begin -->", "<!-- settings:end -->"
+from cluster.config.reference import common_table, env_example, missing_parts, settings_page  # noqa: E402
 
 
 def readme(text: str) -> str:
-    """The README with today's table between its markers; both markers at its end when it has none."""
-    table = f"{BEGIN}\n\n{common_table()}\n{END}"
-    if BEGIN not in text or END not in text:
-        return f"{text}{table}\n"
-    before, _, rest = text.partition(BEGIN)
-    return before + table + rest.partition(END)[2]
+    """The README with today's texts between their markers; at its end when it has no markers."""
+    for name, generated in (("settings", common_table()), ("missing", missing_parts())):
+        begin, end = f"<!-- {name}:begin -->", f"<!-- {name}:end -->"
+        before, _, rest = text.partition(begin)
+        text = f"{before}{begin}\n\n{generated}\n{end}{rest.partition(end)[2] or chr(10)}"
+    return text
 
 
 def wanted() -> dict[Path, str]:

@@ -107,6 +107,20 @@ def common_table() -> str:
     return _table([rows[key] for key in COMMON])
 
 
+def missing_parts() -> str:
+    """What settings wait for, for the README: one line a part, with the first of its settings."""
+    waiting: dict[str, list[str]] = {}
+    for row in table():
+        if row.meta.not_yet:
+            waiting.setdefault(row.meta.not_yet, []).append(f"`{row.meta.env or row.key}`")
+    return "".join(f"- {part}: {_some(names)}\n" for part, names in waiting.items())
+
+
+def _some(names: list[str]) -> str:
+    more = f" and {len(names) - 4} more" if len(names) > 4 else ""
+    return ", ".join(names[:4]) + more
+
+
 def _table(rows: Iterable[Row]) -> str:
     lines = ["| name | key | default | allowed | what it is |", "|---|---|---|---|---|"]
     for row in rows:
