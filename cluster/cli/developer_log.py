@@ -30,7 +30,8 @@ def log_path() -> Path:
 
 
 def keep_log(verbose: int) -> None:
-    """A folder that cannot be written only costs the log."""
+    """A folder that cannot be written, or a disk that fills up later, only costs the log."""
+    logging.raiseExceptions = False  # it would print a traceback for each line
     logger = logging.getLogger("cluster")
     logger.setLevel(logging.DEBUG)
     logger.propagate = False
