@@ -44,7 +44,7 @@ def lead_of(rank: RankState) -> Evidence | None:
 def reason_of(rank: RankState, lead: Evidence) -> str:
     """The lead's cause, with the exception that stands beside a mere symptom, or among the words before an exit."""
     if lead.weight is Weight.EXIT and isinstance(rank.process, Exited) and not lead.signalled:
-        last = [detail for detail in rank.details if detail.at >= rank.progress_at - _SAME_TROUBLE]
+        last = [detail for detail in rank.details if detail.at >= rank.spoke_at - _SAME_TROUBLE]
         return f"{lead.cause}: {last[-1].cause}" if last else f"{lead.cause}, and gave no reason"
     if lead.weight is not Weight.SYMPTOM:
         return lead.cause

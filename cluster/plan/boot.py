@@ -245,6 +245,7 @@ class RankState:
     lost: int = 0
     exit: int | None = None
     cpu_at_progress: float | None = None
+    spoke_at: float = 0.0
     ras_silent_since: float | None = None
     ras_missing: tuple[int, ...] = ()
 

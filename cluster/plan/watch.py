@@ -32,7 +32,7 @@ _LINE_LENGTH = 400
 def look(rank: RankState, sight: RankSight, members: Sequence[Member], now: float, limits: Limits) -> RankState:
     """The rank's state after this look. Its last words are read before its exit is."""
     for line in sight.lines:
-        rank = _read(rank, line, members)
+        rank = replace(_read(rank, line, members), spoke_at=line.at)
     rank = _ask_process(rank, sight.process, now, limits)
     return rank if sight.ras is None else _ask_ras(rank, sight.ras, members, now)
 

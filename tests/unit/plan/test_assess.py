@@ -1,5 +1,7 @@
 """What `status` says of one set of observations."""
 
+from dataclasses import replace
+
 import pytest
 
 from cluster.model.deployment import State
@@ -147,7 +149,8 @@ def test_two_samples_say_whether_tokens_move(after, gpu_busy, said):
 def test_a_rank_that_was_only_removed_accuses_nobody() -> None:
     told = "(APIServer pid=1) INFO 11-30 18:02:45 [launcher.py:1] [shutdown] API server: shutdown triggered"
     said = "ValueError: no such quantization: exl9"
-    found = assess(MEMBERS, seen(Exited(0, asked=True), Exited(1), log0=told, log1=said), Limits())
+    seen_later = replace(seen(Exited(0, asked=True), Exited(1), log0=told, log1=said), now=60.0)
+    found = assess(MEMBERS, seen_later, Limits())
     assert (found.state, found.reasons) == (
         State.ABSENT,
         (
