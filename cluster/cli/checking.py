@@ -68,3 +68,25 @@ def preflight(
     if fix or undo:
         run(options, act_fix)
     run(options, act)
+
+
+@click.command(cls=Verb, short_help="Measure the fabric between the nodes, in ten seconds.")
+@click.argument("what", type=click.Choice(["test"]))
+@shared
+def fabric(options: Options, what: str) -> None:
+    """Measure the fabric between the nodes, in ten seconds.
+
+    `fabric test` sends over every way between the nodes, each alone and then all at once, in both directions, with
+    small buffers: RDMA writes where ib_write_bw is on all nodes, plain sockets otherwise. A way that could not be
+    measured is told apart from one that is slow. Nothing is sent but between the nodes' own fabric addresses.
+    """
+    from cluster.cli.invoke import run
+
+    def act(call: Call) -> int:
+        from cluster.app.fabric import fabric_test
+
+        report = fabric_test(call.settings, call.open_one, call.emit)
+        call.emit(report)
+        return Exit.DONE if report.ok else Exit.STEP_FAILED
+
+    run(options, act, need=Need.NODES)

@@ -63,6 +63,16 @@ Exit codes
    0  nothing refuses         3  a node cannot be reached
    2  usage or settings       4  a check refuses
 """,
+    "fabric": """
+Examples
+  sparkctl fabric test
+  sparkctl fabric test --json | jq .measured[].gbps
+
+Exit codes
+   0  every way was measured, and each is healthy
+   5  one is slow, failed, or could not be measured
+   3  a node cannot be reached
+""",
     "fit": """
 Examples
   sparkctl fit --set MAX_MODEL_LEN=300000

@@ -44,6 +44,12 @@ class Rank:
 
 def wire_ranks(settings: Settings, facts: Mapping[str, NodeFacts]) -> tuple[tuple[Wiring, ...], tuple[Finding, ...]]:
     """The wiring of every rank, rank 0 first, and all there is to say about the fabric."""
+    ranks, findings = join(settings, facts)
+    return tuple(one.wired for one in ranks), findings
+
+
+def join(settings: Settings, facts: Mapping[str, NodeFacts]) -> tuple[list[Rank], tuple[Finding, ...]]:
+    """Every rank with the ports it will use and their GID index."""
     alone = all(is_local(node) for node in settings.nodes)
     wired = [wire(node, facts[node.name], alone) for node in settings.nodes]
     findings = [one for _, found in wired for one in found]
@@ -53,13 +59,13 @@ def wire_ranks(settings: Settings, facts: Mapping[str, NodeFacts]) -> tuple[tupl
     ]
     without = "all ranks are on this machine" if alone else _without_rdma(settings)
     if without:
-        return tuple(one.wired for one in ranks), (*findings, _not_checked("FABRIC.HCA", without))
+        return ranks, (*findings, _not_checked("FABRIC.HCA", without))
     findings += [subnets(rank.facts, rank.wired) for rank in ranks]
     ranks, told = _with_members(ranks)
     findings += told
     findings += check_rails([(rank.node.name, rank.facts, rank.wired, rank.members) for rank in ranks])
     ranks, told = _with_gids(ranks)
-    return tuple(one.wired for one in ranks), (*findings, *told)
+    return ranks, (*findings, *told)
 
 
 def _without_rdma(settings: Settings) -> str:

@@ -22,17 +22,21 @@ def df_payload(mtu: int) -> int:
     return max(mtu - 28, 0)
 
 
-def grade_rdma(gbps: float) -> Grade:
-    """Of one function by RDMA write."""
-    return _grade(gbps, DEGRADED, SUSPICIOUS)
+def grade_rdma(gbps: float, port: float | None = None) -> Grade:
+    """Of one function by RDMA write; where the port is slower than a Spark's, its own rate is the measure."""
+    if port is None or port >= PORT_GBPS:
+        return _grade(gbps, DEGRADED, SUSPICIOUS)
+    return _grade(gbps, port * 0.3, port * 0.6)
 
 
 def grade_tcp(gbps: float, link_mbps: int | None) -> Grade:
-    """Of one path by plain sockets; where the link is slower than a Spark's, its own speed is the measure."""
-    if link_mbps is None or link_mbps >= PORT_GBPS * 500:
+    """Of one path by plain sockets. A link that does not say its speed is not judged by that of a Spark's."""
+    if link_mbps is None:
+        return Grade.OK
+    if link_mbps >= PORT_GBPS * 1000:
         return _grade(gbps, TCP_DEGRADED, TCP_SUSPICIOUS)
     speed = link_mbps / 1000
-    return _grade(gbps, speed * 0.3, speed * 0.6)
+    return _grade(gbps, min(speed * 0.3, TCP_DEGRADED), min(speed * 0.6, TCP_SUSPICIOUS))
 
 
 def _grade(gbps: float, degraded: float, suspicious: float) -> Grade:
