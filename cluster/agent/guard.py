@@ -54,7 +54,8 @@ from cluster.agent.own import (
 )
 
 KEPT = 30.0  # seconds of samples for the evidence
-TICK = 30.0
+TICK, TICK_CALM = 30.0, 300.0
+LOADED = 1800.0  # a boot is over by then
 HELLO = 5.0
 REPEAT = 10.0  # seconds for which the others are told to stop
 COMING = 300.0  # the rank is launched right after us
@@ -117,10 +118,6 @@ class Guard:
         }  # fmt: skip
         self.save()
         self.log("began", rules=self.rules._asdict(), hard=hard)
-        try:
-            self.peers = Peers(self.spec) if self.spec.get("peers") else None
-        except OSError as error:
-            self.log("alone", why="no word to or from the other nodes: %s" % error)
         reason = "a bug"
         try:
             reason = self.watch()
@@ -139,18 +136,27 @@ class Guard:
             for action in actions:
                 self.act(action, sample)
             if at >= next_tick:
-                next_tick = at + TICK
+                is_calm = at - began > LOADED and sample.available >= self.rules.warn
+                next_tick = at + (TICK_CALM if is_calm else TICK)
                 self.log("look", **self.figures(sample))
                 self.save()
-            if at >= next_hello and self.peers:
+            if at >= next_hello and self.spec["peers"]:
                 next_hello = at + HELLO
-                self.peers.say("here")
-            if at >= next_check:
-                next_check = at + CHECKED
-                over = self.is_over(at - began)
-                if over:
-                    return over
+                self.greet()
+            over = self.is_over(at - began, at >= next_check)
+            next_check = at + CHECKED if at >= next_check else next_check
+            if over:
+                return over
             self.listen(at, ALERT if sample.available < self.rules.warn else CALM)
+
+    def greet(self) -> None:
+        """Again and again: the guard of the boot before may still hold the port for a moment."""
+        try:
+            self.peers = self.peers or Peers(self.spec)
+        except OSError as error:
+            self.log("alone", why="no word to or from the other nodes: %s" % error)
+            return
+        self.peers.say("here")
 
     def look(self, at: float) -> Sample:
         sample = self.eyes.look(at, bool(self.samples) and self.samples[-1].available < self.rules.warn)
@@ -167,7 +173,7 @@ class Guard:
             "pressure": read(PRESSURE).split("\n")[0],
         }  # fmt: skip
 
-    def is_over(self, age: float) -> str:
+    def is_over(self, age: float, thoroughly: bool) -> str:
         """Why there is nothing left to guard, or ""."""
         if self.asked:
             return "asked to"
@@ -175,7 +181,7 @@ class Guard:
             return "the rank ended"
         if not os.path.exists(os.path.join(self.folder, "rank.json")):
             return "the rank never came" if age > COMING else ""
-        return "" if self.eyes.mine(processes()) else "the rank is gone"
+        return "the rank is gone" if thoroughly and not self.eyes.mine(processes()) else ""
 
     def listen(self, at: float, pause: float) -> None:
         """Wait for the next look, or for a word of another node."""

@@ -1,20 +1,20 @@
 """Wait until a boot serves, hangs, dies or runs out of time, and tell on the way how far each rank is."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from cluster.app.evidence import collect
 from cluster.app.pace import Pace
 from cluster.app.ranks import limits, members, stopped_processes
 from cluster.app.session import Session
-from cluster.app.watch import Watching
 from cluster.errors import Hung as HungError
 from cluster.errors import OutOfTime as OutOfTimeError
 from cluster.errors import RankDied, SparkctlError, Unreachable
 from cluster.model.events import Emit, Progress, Severity, StageTime, Told
 from cluster.plan.boot import Boot, CannotTell, Died, Hung, Loading, Observation, OutOfTime, Serving, Verdict
+from cluster.plan.guard_told import stopped_by_guard
 from cluster.plan.readiness import advance, describe
-from cluster.probe.ranks import NodeLook
+from cluster.probe.ranks import NodeLook, RankLook
 
 STAGE = "load"
 OUT_OF_SIGHT = 60.0  # a control link may be down for a while without harm to the ranks
@@ -75,13 +75,13 @@ def wait(session: Session, boot: str, emit: Emit, pace: Pace, note: Note = lambd
                 case CannotTell() as verdict:
                     if told.out_of_sight_for() < OUT_OF_SIGHT:
                         continue
-                    raise failure(session, state, verdict, boot, _stopped(watch), emit)
+                    raise failure(session, state, verdict, boot, watch.looks, emit)
                 case verdict:
-                    raise failure(session, state, verdict, boot, _stopped(watch), emit)
+                    raise failure(session, state, verdict, boot, watch.looks, emit)
 
 
 def failure(
-    session: Session, state: Boot, verdict: Verdict, boot: str, stopped: tuple[str, ...], emit: Emit
+    session: Session, state: Boot, verdict: Verdict, boot: str, looks: Mapping[str, NodeLook], emit: Emit
 ) -> SparkctlError:
     """The error that a verdict is, with evidence kept on disk."""
     what = describe(verdict, state.members)
@@ -93,10 +93,12 @@ def failure(
         )
     folder = collect(session, boot, what, emit, stacks=not isinstance(verdict, Died))
     kept = f"evidence is in {folder}/" if folder else ""
+    seen = [(name, rank) for name, look in looks.items() for rank in look.ranks if rank.boot == boot]
+    stopped, guarded = _stopped(seen), stopped_by_guard(seen)
     match verdict:
         case Died(rank=rank, evidence=evidence):
             where = "" if rank is None else f"rank {rank} on {state.members[rank].node}"
-            return RankDied(what, where=where, evidence=evidence, fix=kept)
+            return RankDied(what, where=where, evidence=(*guarded, *evidence), fix=kept)
         case Hung(ranks=ranks, cause=cause):
             where = ", ".join(f"rank {rank} on {state.members[rank].node}" for rank in ranks)
             return HungError(what, where=where, evidence=(cause, *stopped), fix=kept)
@@ -107,12 +109,11 @@ def failure(
             return SparkctlError(f"not a failure: {what}")
 
 
-def _stopped(watch: Watching) -> tuple[str, ...]:
+def _stopped(ranks: Iterable[tuple[str, RankLook]]) -> tuple[str, ...]:
     """A stopped process is the plainest reason for a hang that there is; no log ever mentions it."""
     return tuple(
         f"rank {rank.rank} on {name}: {one} is stopped (state T)"
-        for name, look in watch.looks.items()
-        for rank in look.ranks
+        for name, rank in ranks
         for one in stopped_processes(rank)
     )
 

@@ -3,7 +3,7 @@
 import pytest
 
 from cluster.app.status import status
-from cluster.errors import StepFailed
+from cluster.errors import RankDied, StepFailed
 from cluster.model.deployment import State
 from cluster.model.kit import Guard, GuardMode
 from cluster.node.base import Result
@@ -81,3 +81,16 @@ def test_status_says_whom_a_guard_blamed_when_it_stopped_the_ranks(cluster):
             "the memory guard on spark-a stopped the ranks: another node of this deployment is out of memory",
         ),
     )
+
+
+def test_a_boot_that_a_guard_ended_says_so_first(cluster):
+    cluster.plays(1, "3 exits 0")
+
+    def stop() -> None:
+        for guard in cluster["spark-b"].guards.values():
+            guard.update(state="ended", did=[{"at": "x", "what": "stopped our ranks; 1.40 GiB available"}])
+
+    cluster.clock.at(3, stop)
+    with pytest.raises(RankDied) as caught:
+        begin(cluster)
+    assert caught.value.evidence[0] == "the memory guard on spark-b stopped the ranks: 1.40 GiB available"
