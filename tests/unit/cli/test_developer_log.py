@@ -19,6 +19,8 @@ def test_a_disk_that_fills_up_costs_only_the_log(tmp_path, monkeypatch, capsys) 
     logger = logging.getLogger("cluster")
     (handler,) = logger.handlers
     assert isinstance(handler, logging.StreamHandler)
-    handler.setStream(FullDisk())
+    written = handler.setStream(FullDisk())
+    assert written is not None
+    written.close()
     logger.debug("ran something")
     assert capsys.readouterr().err == ""
