@@ -105,7 +105,7 @@ def _judge(
         return State.DEGRADED, words or tuple(f"{rank.name} was stopped as asked, others were not" for rank in gone)
     if unknown:  # also when all that was seen is gone: that is no sign of a deployment, nor of its end
         words = _first_words(boot, seen.now) if any(isinstance(rank.process, Exited) for rank in gone) else ()
-        return State.CANNOT_TELL, (*(f"{rank.member.node} does not answer" for rank in unknown), *words)
+        return State.CANNOT_TELL, (*map(_out_of_sight, unknown), *words)
     answered = isinstance(seen.head.completion, Answered)
     complaints = _first_words(boot, seen.now)
     if complaints:
@@ -153,6 +153,11 @@ def _without_token(
     if any(rank.phase is Phase.HTTP_UP for rank in boot.ranks):
         return State.DEGRADED, (f"the API was up and now: {health.value}",)
     return State.LOADING, (how_far(boot),)
+
+
+def _out_of_sight(rank: RankState) -> str:
+    why = rank.process.reason if isinstance(rank.process, Unknown) else ""
+    return f"{rank.member.node} does not answer" + (f": {why}" if why else "")
 
 
 def _first_words(boot: Boot, now: float) -> tuple[str, ...]:

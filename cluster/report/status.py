@@ -120,7 +120,8 @@ def _free(node: NodeStatus | None) -> str:
 
 def _said(rank: RankStatus, node: NodeStatus | None) -> list[str]:
     away = f"{node.node} does not answer" if node and not node.reachable else ""
-    return [text for text in (rank.detail, away, node.detail if node else "") if text]
+    said = (rank.detail, away, node.detail if node else "")
+    return list(dict.fromkeys(text for text in said if text))
 
 
 def _details(report: StatusReport, width: int | None) -> list[Line]:

@@ -299,6 +299,6 @@ def is_step(why: str):
 
 def is_phase(rank: int, text: str):
     def is_it(event: Event) -> bool:
-        return event["event"] == "progress" and event["rank"] == rank and event["text"] == text
+        return (event["event"], event.get("rank"), event.get("text")) == ("progress", rank, text)
 
     return is_it

@@ -59,9 +59,9 @@ def seen(
         (seen(Exited(1), Exited(-9)), State.ABSENT, "rank 1 (spark-b): it was killed by SIGKILL"),
         (seen(Alive(), Exited(0)), State.DEGRADED, "rank 1 (spark-b): it ended with exit code 0, and gave no reason"),
         (seen(Alive(), Gone()), State.DEGRADED, "rank 1 (spark-b): it is not running, and left no exit code"),
-        (seen(Alive(), Unknown("no route")), State.CANNOT_TELL, "spark-b does not answer"),
-        (seen(Gone(), Unknown("no route")), State.CANNOT_TELL, "spark-b does not answer"),
-        (seen(Exited(0), Unknown("no route")), State.CANNOT_TELL, "spark-b does not answer"),
+        (seen(Alive(), Unknown("no route")), State.CANNOT_TELL, "spark-b does not answer: no route"),
+        (seen(Gone(), Unknown("no route")), State.CANNOT_TELL, "spark-b does not answer: no route"),
+        (seen(Exited(0), Unknown("no route")), State.CANNOT_TELL, "spark-b does not answer: no route"),
         (
             seen(Gone(2), Unknown("no route")),
             State.DEGRADED,
@@ -166,7 +166,7 @@ def test_a_rank_that_was_only_removed_accuses_nobody() -> None:
     [
         (Exited(0, asked=True), State.ABSENT, "it was stopped as asked"),
         (LIVES, State.DEGRADED, "rank 0 (spark-a) was stopped as asked, others were not"),
-        (Unknown("no route"), State.CANNOT_TELL, "spark-b does not answer"),
+        (Unknown("no route"), State.CANNOT_TELL, "spark-b does not answer: no route"),
     ],
 )
 def test_a_rank_that_was_stopped_as_asked_says_nothing_of_the_others(other: Process, state: State, reason: str) -> None:
