@@ -178,25 +178,31 @@ def text_rows(bench: Bench, columns: range, tokens: int = 1_024) -> torch.Tensor
     return torch.from_numpy(rows[:, columns.start : columns.stop].copy()).flatten()
 
 
-def gather_for(bench: Bench, store: RowStore, batch: int, seconds: float, name: str) -> float:
-    """Rows per second with uniform ids; notes latencies and processor time."""
+def gather_in_turn(
+    bench: Bench, stores: dict[str, RowStore], batch: int, seconds: float, kind: str
+) -> dict[str, float]:
+    """Rows per second of each store with uniform ids, batch by batch in turn; notes latencies and processor time."""
     weights = torch.empty(batch, 256, dtype=torch.float8_e4m3fn)
     scales = torch.empty(batch, 8, dtype=torch.uint8)
-    store.gather(uniform(bench, batch), weights, scales)
-    times: list[float] = []
-    used = 0.0
-    while sum(times) < seconds:
-        ids = uniform(bench, batch)
-        processor, began = time.process_time(), time.perf_counter()
-        store.gather(ids, weights, scales)
-        times.append(time.perf_counter() - began)
-        used += time.process_time() - processor
-    for share in (50, 99):
-        bench.note(f"{name}_ms_p{share}", float(np.percentile(times, share)) * 1e3)
-    bench.note(f"{name}_cpu_us_per_row", used / len(times) / batch * 1e6)
-    rate = batch * len(times) / sum(times)
-    bench.note(f"{name}_rows_per_s", rate)
-    return rate
+    times: dict[str, list[float]] = {name: [] for name in stores}
+    used = dict.fromkeys(stores, 0.0)
+    for store in stores.values():
+        store.gather(uniform(bench, batch), weights, scales)
+    while sum(map(sum, times.values())) < seconds:
+        for name, store in stores.items():
+            ids = uniform(bench, batch)
+            processor, began = time.process_time(), time.perf_counter()
+            store.gather(ids, weights, scales)
+            times[name].append(time.perf_counter() - began)
+            used[name] += time.process_time() - processor
+    rates = {}
+    for name, taken in times.items():
+        rates[name] = batch / statistics.median(taken)
+        bench.note(f"{name}_{kind}_rows_per_s", rates[name])
+        bench.note(f"{name}_{kind}_cpu_us_per_row", used[name] / len(taken) / batch * 1e6)
+        for share in (50, 99):
+            bench.note(f"{name}_{kind}_ms_p{share}", float(np.percentile(taken, share)) * 1e3)
+    return rates
 
 
 def memmap(bench: Bench) -> float:
@@ -221,18 +227,17 @@ def measure_round(bench: Bench, chosen: Engine, fio_engine: str) -> None:
     bench.note("pack_over_disk", bench.packed.stat().st_size / took / min(read, write))
     drop_path(bench.packed)
     with bench.open(chosen) as store, bench.open(Engine.THREADS) as threads:
-        rate = gather_for(bench, store, PREFILL, 3.0, "prefill")
-        pool = gather_for(bench, threads, PREFILL, 3.0, "threads96_prefill")
-        gather_for(bench, store, DECODE, 0.5, "decode")
-        gather_for(bench, threads, DECODE, 0.5, "threads96_decode")
+        stores = {"store": store, "threads96": threads}
+        gather_in_turn(bench, stores, DECODE, 1.0, "decode")
+        rates = gather_in_turn(bench, stores, PREFILL, 6.0, "prefill")
     bench.note("fio_iops", fio(bench, fio_engine))
     plain = memmap(bench)
     bench.note("memmap_rows_per_s", plain)
-    bench.note("rows_over_fio", rate / bench.figures["fio_iops"][-1])
-    bench.note("rows_over_memmap", rate / plain)
-    bench.note("rows_over_threads96", rate / pool)
-    cpu = (bench.figures[f"{name}_cpu_us_per_row"][-1] for name in ("prefill", "threads96_prefill"))
-    bench.note("cpu_per_row_over_threads96", next(cpu) / next(cpu))
+    bench.note("rows_over_fio", rates["store"] / bench.figures["fio_iops"][-1])
+    bench.note("rows_over_memmap", rates["store"] / plain)
+    bench.note("rows_over_threads96", rates["store"] / rates["threads96"])
+    ours, theirs = (bench.figures[f"{name}_prefill_cpu_us_per_row"][-1] for name in ("store", "threads96"))
+    bench.note("cpu_per_row_over_threads96", ours / theirs)
 
 
 def measure_streams(bench: Bench, chosen: Engine) -> dict[str, dict[str, float]]:
@@ -266,7 +271,6 @@ def prove(bench: Bench, chosen: Engine, count: int) -> dict[str, Any]:
     starts = bench.hashed.offsets.tolist()
     edges = [edge for start in starts for edge in (start - 1, start, start + 1)] + [bench.rows - 1, -1]
     batches = [torch.tensor([edge for edge in edges if edge < bench.rows] + list(range(4_096)), dtype=torch.int32)]
-    before = peak()
     compared, is_equal = 0, True
     with bench.open(chosen) as store:
         while compared < count or batches:
@@ -284,12 +288,23 @@ def prove(bench: Bench, chosen: Engine, count: int) -> dict[str, Any]:
         "rows_equal": bool(is_equal),
         "store_bytes": held,
         "table_over_store": round(bench.packed.stat().st_size / held),
-        "peak_growth_mib": round((peak() - before) / MIB, 1),
+        "store_rss_bytes": resident_growth(bench, chosen),
     }
 
 
-def peak() -> int:
-    """Bytes of anonymous memory that this process has: what is mapped of the shard does not count."""
+def resident_growth(bench: Bench, chosen: Engine) -> int:
+    """Bytes of memory that the process has more after a hundred chunks than before the store was opened."""
+    weights = torch.zeros(PREFILL, 256).to(torch.float8_e4m3fn)
+    scales = torch.zeros(PREFILL, 8, dtype=torch.uint8)
+    before = resident()
+    with bench.open(chosen) as store:
+        for _ in range(100):
+            store.gather(uniform(bench, PREFILL), weights, scales)
+        return resident() - before
+
+
+def resident() -> int:
+    """Anonymous memory: what is mapped of the shard does not count."""
     status = Path("/proc/self/status").read_text(encoding="ascii").split()
     return int(status[status.index("RssAnon:") + 1]) * 1024
 
@@ -297,7 +312,7 @@ def peak() -> int:
 def plot(path: Path, bench: Bench, streams: dict[str, dict[str, float]]) -> None:
     """Bars of rows per second, as SVG."""
     bars = [
-        ("row store", bench.median("prefill_rows_per_s")),
+        ("row store", bench.median("store_prefill_rows_per_s")),
         ("fio 4 KiB", bench.median("fio_iops")),
         ("96 threads", bench.median("threads96_prefill_rows_per_s")),
         ("numpy.memmap", bench.median("memmap_rows_per_s")),
