@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -90,3 +91,35 @@ def fabric(options: Options, what: str) -> None:
         return Exit.DONE if report.ok else Exit.STEP_FAILED
 
     run(options, act, need=Need.NODES)
+
+
+@click.command(cls=Verb, short_help="Check everything, and pack what was seen to show it to somebody.")
+@click.option(
+    "--output",
+    "-o",
+    type=click.Path(file_okay=False, exists=True, path_type=Path),
+    default=Path(),
+    help="Folder for the bundle instead of this one.",
+)
+@shared
+def doctor(options: Options, output: Path) -> None:
+    """Check everything, and pack what was seen to show it to somebody.
+
+    Reads settings, checks, status, the set-up of every node, kernel logs and the ranks' logs, and changes nothing.
+    The bundle is a tar.gz of mode 0600 in which secrets are masked; read it before you send it.
+    """
+    from cluster.cli.invoke import run
+
+    def act(call: Call) -> int:
+        from cluster.app.doctor import doctor as examine
+        from cluster.cli.invoke import secrets_of
+        from cluster.report import Redactor
+
+        redactor = Redactor(*secrets_of(call.settings))
+        checked, bundle = examine(call.settings, call.open_one, call.emit, redactor.text, output)
+        if checked:
+            call.emit(checked)
+        call.emit(bundle)
+        return Exit.REFUSED if checked and checked.refused else Exit.DONE
+
+    run(options, act)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from cluster.cli.checking import fabric, preflight
+from cluster.cli.checking import doctor, fabric, preflight
 from cluster.cli.help import Verb
 from cluster.cli.shared import shared
 from cluster.errors import Exit
@@ -251,4 +251,4 @@ def completion(shell: str) -> None:
     click.echo(found(cli=None, ctx_args={}, prog_name="sparkctl", complete_var="_SPARKCTL_COMPLETE").source())
 
 
-VERBS = (init, config, preflight, fabric, plan, fit, start, status, logs, smoke, restart, stop, completion)
+VERBS = (init, config, preflight, fabric, plan, fit, start, status, logs, smoke, doctor, restart, stop, completion)

@@ -73,6 +73,11 @@ Exit codes
    5  one is slow, failed, or could not be measured
    3  a node cannot be reached
 """,
+    "doctor": """
+Exit codes
+   0  the bundle is written, and nothing refuses
+   4  the bundle is written, and a check refuses
+""",
     "fit": """
 Examples
   sparkctl fit --set MAX_MODEL_LEN=300000
