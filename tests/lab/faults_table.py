@@ -6,7 +6,8 @@ import json
 import re
 import sys
 
-from tests.lab.faults import RECORD, REPOSITORY, Row
+from tests.lab.faults import RECORD, Row
+from tests.lab.specification import REPOSITORY
 
 PAGE = REPOSITORY / "docs" / "faults.md"
 HEAD = """\

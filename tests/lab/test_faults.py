@@ -117,8 +117,8 @@ def is_refused(sparkctl: Cli, lab: Lab, fault: str, check: str, observed: str) -
     assert any(one["id"] == check and one["observed"].startswith(observed) for one in refusals), refusals
     assert all(one["fix"] for one in refusals)
     assert said.of("step-started") == ()
+    assert said.err == ""
     nothing_is_left(lab)
-    assert lab.a.processes("sparkctl") == lab.b.processes("sparkctl") == ()
     note(fault, said, "nothing")
 
 
@@ -207,6 +207,8 @@ def test_a_killed_sparkctl_leaves_ranks_that_the_next_one_waits_for(lab: Lab, sp
         starting.wait_for(is_phase(0, "waiting for its peer"), "rank 0 waits")
         starting.signal(signal.SIGKILL)
         starting.running.wait(10)
+    looked = sparkctl("status")
+    note("sparkctl itself killed (SIGKILL) while waiting", looked, "both ranks, loading")
     goes_on(lab, sparkctl)
 
 
@@ -251,7 +253,8 @@ def test_a_worker_out_of_reach_is_not_called_stopped(lab: Lab, sparkctl: Cli) ->
     assert [count > 0 for count in living(lab).values()] == [False, True]
     note("worker out of reach at stop (control link cut)", said, "rank 1, still running")
     looked = sparkctl("status")
-    assert looked.code == 3
+    assert (looked.code, looked.result["state"]) == (3, "cannot-tell")
+    assert looked.result["reasons"][0].startswith("worker does not answer: no connection to spark-b within")
     lab.restore_control(lab.b)
     assert sparkctl("status").code == 8
     assert sparkctl("stop").code == 0
@@ -282,7 +285,6 @@ def test_a_head_out_of_reach_is_not_called_stopped(lab: Lab) -> None:
     assert (said.code, said.of("stopped")) == (3, ())
     note("head out of reach at stop (from the laptop)", said, "both ranks, still serving")
     assert [len(ours(node)) for node in lab.nodes] == before
-    assert laptop("status").code == 3
     lab.restore_control(lab.a)
     assert laptop("stop").code == 0
     nothing_is_left(lab)
