@@ -13,7 +13,6 @@ from cluster.model.facts import Identity, NodeFacts
 from cluster.model.host import Reached
 from cluster.model.rules import is_local
 from cluster.model.settings import Settings
-from cluster.node.base import Node
 from cluster.plan.fabric_checks import wire_ranks
 from cluster.plan.host_checks import check_machines, check_owner
 from cluster.plan.launch import Wiring
@@ -36,19 +35,25 @@ class Survey:
 
 
 def survey(session: Session, pace: Pace = REAL) -> Survey:
-    """Looks again, for at most five seconds, while an address or its GID is missing that may be back in a moment."""
-    settings = session.settings
-
-    def look(node: Node) -> NodeFacts:
-        return facts_of(node, (*PROBES, HOST, GPUS, *_reach(settings, node.name)))
-
-    facts = session.each(look)
-    for _ in range(BLINK_SECONDS):
-        if not may_blink(wire_ranks(settings, facts)[1]):
-            break
-        pace.sleep(1.0)
-        facts = session.each(look)
+    """Looks again, for five seconds at most, while an address or its GID is missing that may be back in a moment."""
+    facts = _facts(session)
+    if _blinks(session, facts):
+        deadline = pace.clock() + BLINK_SECONDS
+        back = False
+        while not back and pace.clock() < deadline:
+            pace.sleep(1.0)
+            back = not _blinks(session, session.each(facts_of))
+        facts = _facts(session) if back else facts
     return Survey(facts, identities(session))
+
+
+def _facts(session: Session) -> dict[str, NodeFacts]:
+    settings = session.settings
+    return session.each(lambda node: facts_of(node, (*PROBES, HOST, GPUS, *_reach(settings, node.name))))
+
+
+def _blinks(session: Session, facts: dict[str, NodeFacts]) -> bool:
+    return may_blink(wire_ranks(session.settings, facts)[1])
 
 
 def identities(session: Session) -> dict[str, Identity]:
