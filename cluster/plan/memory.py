@@ -234,8 +234,8 @@ def plan_nodes(
     for rank, seen in enumerate(facts):
         mates = [other for other, one in enumerate(facts) if other == rank or (one.machine == seen.machine != "")]
         each = None if margin is None else Bytes(int(margin * GIB) * len(mates))
-        kept = measured[rank] if len(mates) == 1 else None
-        plans.append(NodePlan(seen, tuple(needs[other] for other in mates), each, kept, shapes[rank].problems))
+        mine = tuple(needs[other] for other in mates)
+        plans.append(NodePlan(seen, mine, each, measured[rank], shapes[rank].problems))  # measured: the whole machine
     return tuple(plans)
 
 
