@@ -77,7 +77,9 @@ def test_workers_are_launched_before_the_head_and_each_can_be_undone():
 
 def test_the_program_comes_on_standard_input():
     command = RUNTIME.stop(Where(HOME, "demo"))
-    assert command.stdin == b"from __future__ import annotations\n# own\n\n# box\n\n# log\n\n# shim\n\n# prune\n\n# rank\n"
+    assert (
+        command.stdin == b"from __future__ import annotations\n# own\n\n# box\n\n# log\n\n# shim\n\n# prune\n\n# rank\n"
+    )
 
 
 def test_a_look_asks_all_in_one_command():
