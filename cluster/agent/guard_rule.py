@@ -105,6 +105,9 @@ def books(old: Sample, new: Sample) -> Books:
 def to_blame(rules: Rules, available: int, since: Books) -> str:
     """`ours`, `others`, or "" while nobody is: see the books above. The kernel's slab counts as others', unnamed."""
     others = max(0, since.others + since.shared + since.slab)
+    known = others + max(0, since.ours)
+    if known > max(0, since.fall):  # pages that forked processes still share were counted for each of them
+        others = others * max(0, since.fall) // known
     over = since.ours + max(0, since.rest) - rules.allowance if rules.allowance is not None else 0
     if over > max(others, LEAST):
         return "ours"

@@ -12,6 +12,7 @@ from cluster.plan.memory import NodePlan, capacity, gib, held_by
 
 SHM_NEEDED = GIB  # vLLM's message queues and NCCL's segments
 FIRST_TO_GO = 1000  # oom_score_adj of a rank: the kernel ends it before a login or a desktop
+DROP_PAGE_CACHE = "drop_page_cache"
 DROP = "sudo sh -c 'sync; echo 1 > /proc/sys/vm/drop_caches'"
 
 
@@ -70,10 +71,6 @@ def remedy(settings: Settings, plan: NodePlan) -> str:
     return ", or ".join(text for text in (stop or end, lower) if text)
 
 
-class Action:
-    DROP_PAGE_CACHE = "drop_page_cache"
-
-
 @dataclass(frozen=True, slots=True)
 class FreeVerdict:
     """What MemFree and MemAvailable together mean for a start."""
@@ -90,7 +87,7 @@ def judge_free(info: MemInfo, needed: Bytes, wanted_free: Bytes) -> FreeVerdict:
     if needed > have:
         return FreeVerdict(info.free, have, Severity.REFUSAL)
     if max(needed, wanted_free) > info.free:
-        return FreeVerdict(info.free, have, Severity.WARNING, Action.DROP_PAGE_CACHE)
+        return FreeVerdict(info.free, have, Severity.WARNING, DROP_PAGE_CACHE)
     return FreeVerdict(info.free, have, Severity.OK)
 
 

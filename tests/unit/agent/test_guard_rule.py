@@ -124,6 +124,15 @@ def test_ranks_that_exceed_their_plan_are_to_blame_though_a_stranger_grew_a_litt
     assert to_blame(rules(allowance=112 * GIB), 2 * GIB, seen) == "others"
 
 
+def test_pages_that_forked_processes_share_convict_nobody_of_what_was_not_taken():
+    forked = (Tree(1, "gunicorn", 2, 8 * GIB),)  # eight processes, one GiB between them
+    seen = books(Sample(0, 100 * GIB, 0, 0, 0, 0, ()), Sample(9, GIB // 2, 0, 0, 0, 98 * GIB, forked))
+    assert seen.fall < seen.ours + seen.others
+    assert to_blame(rules(), GIB // 2, seen) == "others"
+    alone = books(Sample(0, 3 * GIB, 0, 0, 0, 0, ()), Sample(9, GIB // 2, 0, 0, 0, 40 * GIB, forked))
+    assert to_blame(rules(), GIB // 2, alone) == "ours"
+
+
 def test_before_anything_is_known_a_plan_that_was_too_small_is_ours():
     seen = books(Sample(0, 100 * GIB, 0, 0, 0, 0, ()), Sample(9, GIB, 0, 0, 0, 99 * GIB, ()))
     assert to_blame(rules(), GIB, seen) == "ours"
