@@ -51,7 +51,7 @@ def _layer(top: str, layer: int, experts: int, routed: int, shared: int, attenti
 def one_spark_pack() -> ModelShape:
     """The one-Spark pack of the same model at 1.59 bits, with its Engram tables; sizes of its parts as published."""
     rows = {1: 384_006_168, 14: 384_016_682}
-    groups = []
+    groups: list[TensorGroup] = []
     for layer, count in rows.items():
         groups += _one("layers.#.engram.embed.weight", count * 256, 1, layer)
         groups += _one("layers.#.engram.embed.scale", count * 8, 1, layer)

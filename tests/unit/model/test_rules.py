@@ -1,7 +1,6 @@
 """Rules across settings: each is said with its place and its remedy, and none hides another."""
 
 from dataclasses import replace
-from decimal import Decimal
 
 import pytest
 

@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 from decimal import Decimal
+from typing import Any
 
 from cluster.model.deployment import DeploymentId
 from cluster.model.kit import Foreign, Guard, GuardMode
@@ -26,7 +27,7 @@ def steps(settings: Settings, plans: tuple[NodePlan, ...] = ()) -> GuardSteps:
     return guard_steps(settings, spec, plans, b"program", "token")
 
 
-def orders(given: GuardSteps) -> list[dict]:
+def orders(given: GuardSteps) -> list[dict[str, Any]]:
     return [json.loads(one.data) for one in given.prepare if one.path.name == "guard-spec.json"]
 
 

@@ -1,6 +1,7 @@
 """What a boot will take, phase by phase: figures of real pairs, and what must never go down."""
 
 from dataclasses import replace
+from decimal import Decimal
 
 import pytest
 from hypothesis import given
@@ -136,7 +137,7 @@ def test_capacity_is_what_is_available_and_huge_pages_where_there_are_any():
 
 
 def test_a_margin_counts_beside_the_weights():
-    settings = big(guard=Guard(boot_margin_gib=12))
+    settings = big(guard=Guard(boot_margin_gib=Decimal(12)))
     plans = plan_nodes(settings, (flash_2x(),) * 2, (facts("a", 115), facts("b", 96.2)), (None, None))
     assert [round(plan.needed / GIB, 1) for plan in plans] == [round(plans[0].weights / GIB + 12, 1)] * 2
     assert abs(plans[0].needed / GIB - 111.5) < 1

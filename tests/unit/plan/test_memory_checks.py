@@ -1,6 +1,7 @@
 """What is said of a node's memory before a boot, with the values of the cases that were met."""
 
 from dataclasses import replace
+from decimal import Decimal
 
 import pytest
 
@@ -28,7 +29,7 @@ def plan(available: float, free: float | None = None, margin: float | None = 12.
 
 
 def finding(which: str, plan: NodePlan) -> Finding:
-    return next(one for one in check_memory(pair(guard=Guard(boot_margin_gib=12)), plan) if one.id == which)
+    return next(one for one in check_memory(pair(guard=Guard(boot_margin_gib=Decimal(12))), plan) if one.id == which)
 
 
 def test_a_node_that_is_short_is_refused_with_who_holds_the_rest():
