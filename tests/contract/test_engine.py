@@ -32,9 +32,9 @@ def daemon(tmp_path_factory):
 @pytest.fixture(params=["local", "ssh"])
 def engine(request, daemon, tmp_path):
     if request.param == "local":
-        node = LocalNode("here")
-        yield Engine(node, daemon.socket)
-        node.close()
+        here = LocalNode("here")
+        yield Engine(here, daemon.socket)
+        here.close()
         return
     with sshd.Sshd(tmp_path) as server:
         node = open_node("there", "node", ssh_config=server.ssh_config)

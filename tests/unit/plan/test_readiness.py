@@ -9,6 +9,7 @@ from cluster.plan.boot import (
     Answered,
     Boot,
     CannotTell,
+    Completion,
     Died,
     Exited,
     Gone,
@@ -432,7 +433,8 @@ def test_a_request_that_comes_after_a_long_idle_time_has_its_full_time():
 
 def test_a_second_time_out_counts_like_the_first():
     def head(now: int) -> HeadSight:
-        return HeadSight(200, {1: Answered(), 30: TimedOut(10.0), 40: Answered(), 90: TimedOut(10.0)}.get(now))
+        said: dict[int, Completion] = {1: Answered(), 30: TimedOut(10.0), 40: Answered(), 90: TimedOut(10.0)}
+        return HeadSight(200, said.get(now))
 
     assert Play(95, head=head).said == [(1, Serving), (30, Hung), (40, Serving), (90, Hung)]
 
