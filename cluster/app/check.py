@@ -7,13 +7,14 @@ from cluster.app.ledger import MemoryPlan
 from cluster.app.memory import memory_findings, plan_memory
 from cluster.app.pace import REAL, Pace
 from cluster.app.session import Session
-from cluster.app.survey import judged, survey
+from cluster.app.survey import Survey, judged, survey
 from cluster.errors import Refused
 from cluster.model.containers import Box
 from cluster.model.deployment import rank_dir
 from cluster.model.events import Emit, Finding, Severity, Told
 from cluster.model.facts import Identity, NodeFacts
-from cluster.plan.boxes import box_of, check_boxes
+from cluster.model.settings import Settings
+from cluster.plan.boxes import BoxSeen, box_of, check_boxes
 from cluster.plan.launch import Wiring, written_digest
 from cluster.plan.preflight import check_equal, refusals
 from cluster.runtime.base import LaunchSpec
@@ -44,19 +45,40 @@ def check(
     return checked
 
 
+@dataclass(frozen=True, slots=True)
+class Gathered:
+    """What was seen for the checks, before it is judged."""
+
+    seen: Survey
+    hosts: dict[str, BoxSeen]
+    memory: MemoryPlan | None
+
+
+def gather(session: Session, emit: Emit, pace: Pace = REAL, *, memory: bool = True) -> Gathered:
+    """Everything the checks want to know, asked side by side."""
+    seen, hosts, plan = session.at_once(
+        lambda: survey(session, pace),
+        lambda: look_at_boxes(session),
+        lambda: plan_memory(session, emit) if memory else None,
+    )
+    return Gathered(seen, hosts, plan)
+
+
 def findings_of(
     session: Session, emit: Emit, *, ports: bool = True, pace: Pace = REAL
 ) -> tuple[Checked, list[Finding]]:
     """Everything there is to say. `ports` false: our own ranks run, and hold their ports and memory."""
-    seen = survey(session, pace)
-    wiring, found = judged(session.settings, seen, ports=ports)
-    hosts = look_at_boxes(session)
-    findings = [*found, *check_boxes(session.settings, hosts)]
-    boxes = tuple(box_of(session.settings, node, hosts[node.name]) for node in session.settings.nodes if hosts)
-    memory = plan_memory(session, emit) if ports else None  # while the old ranks run, their memory is still to come
+    return judge_all(session.settings, gather(session, emit, pace, memory=ports), ports=ports)
+
+
+def judge_all(settings: Settings, got: Gathered, *, ports: bool) -> tuple[Checked, list[Finding]]:
+    wiring, found = judged(settings, got.seen, ports=ports)
+    findings = [*found, *check_boxes(settings, got.hosts)]
+    boxes = tuple(box_of(settings, node, got.hosts[node.name]) for node in settings.nodes if got.hosts)
+    memory = got.memory if ports else None  # while the old ranks run, their memory is still to come
     if memory is not None:
-        findings += memory_findings(session.settings, memory)
-    return Checked(seen.facts, seen.identities, wiring, memory, boxes), findings
+        findings += memory_findings(settings, memory)
+    return Checked(got.seen.facts, got.seen.identities, wiring, memory, boxes), findings
 
 
 def judge(findings: list[Finding], emit: Emit, forced: frozenset[str]) -> None:

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from cluster.app.check import findings_of
+from cluster.app.check import gather, judge_all
 from cluster.app.pace import REAL, Pace
 from cluster.app.receipts import read_kept
 from cluster.app.session import OpenNode, Session
@@ -48,9 +48,12 @@ def look(
     pace: Pace = REAL,
 ) -> PreflightReport:
     """The same on an open session."""
-    state = examine(session, read_kept(session.head, session.settings))[0].state
+    state, got = session.at_once(
+        lambda: examine(session, read_kept(session.head, session.settings))[0].state,
+        lambda: gather(session, emit, pace, memory=purpose is Purpose.START),
+    )
     runs = state is not State.ABSENT
-    _, found = findings_of(session, emit, ports=purpose is Purpose.START and not runs, pace=pace)
+    _, found = judge_all(session.settings, got, ports=purpose is Purpose.START and not runs)
     chosen = [one for one in found if is_needed(one.id, purpose) and is_asked(one.id, only)]
     told = sorted((_unless_forced(one, forced) for one in chosen), key=lambda one: (ORDER.index(one.severity), one.id))
     return PreflightReport(

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Thread
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from cluster.errors import NodeError, SettingsError
 from cluster.model.events import Emit, Severity, Told
@@ -110,6 +110,16 @@ class Session:
         raise_all(tuple(one for one in outcomes.values() if isinstance(one, Exception)))
         return {name: one for name, one in outcomes.items() if not isinstance(one, Exception)}
 
+    def at_once(self, *acts: Callable[[], Any]) -> list[Any]:
+        """Several questions side by side, each of which may go to all nodes; their answers in the same order."""
+        outcomes = list(
+            _side_by_side({str(at): act for at, act in enumerate(acts)}, lambda act: act(), self.interrupt).values()
+        )
+        # a node that is lost is lost to every question: it is told once
+        unique = {(type(leaf), str(leaf)): leaf for one in outcomes for leaf in _leaves(one)}
+        raise_all(tuple(unique.values()))
+        return outcomes
+
     def attempt(self, act: Callable[[Node], T]) -> dict[str, T | NodeError]:
         """Like `each`, but a node that cannot be reached is an outcome and not the end."""
         outcomes = _side_by_side({name: self.node(name) for name in self.nodes}, act, self.interrupt)
@@ -173,6 +183,16 @@ def _unless_interrupted(outcome: T | BaseException) -> T | Exception:
     if isinstance(outcome, BaseException) and not isinstance(outcome, Exception):
         raise outcome
     return outcome
+
+
+def _leaves(outcome: object) -> tuple[BaseException, ...]:
+    match outcome:
+        case BaseExceptionGroup():
+            return tuple(leaf for one in outcome.exceptions for leaf in _leaves(one))
+        case BaseException():
+            return (outcome,)
+        case _:
+            return ()
 
 
 def raise_all(errors: tuple[BaseException, ...]) -> None:

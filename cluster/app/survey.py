@@ -36,7 +36,7 @@ class Survey:
 
 def survey(session: Session, pace: Pace = REAL) -> Survey:
     """Looks again, for five seconds at most, while an address or its GID is missing that may be back in a moment."""
-    facts = _facts(session)
+    facts, known = session.at_once(lambda: _facts(session), lambda: identities(session))
     if _blinks(session, facts):
         deadline = pace.clock() + BLINK_SECONDS
         back = False
@@ -44,7 +44,7 @@ def survey(session: Session, pace: Pace = REAL) -> Survey:
             pace.sleep(1.0)
             back = not _blinks(session, session.each(facts_of))
         facts = _facts(session) if back else facts
-    return Survey(facts, identities(session))
+    return Survey(facts, known)
 
 
 def _facts(session: Session) -> dict[str, NodeFacts]:

@@ -4,10 +4,15 @@ import json
 import sys
 from collections.abc import Callable
 
-from tests.bench import cli, guard, start
+from tests.bench import cli, guard, preflight, start
 from tests.bench.measure import CannotMeasure, Result
 
-BENCHMARKS: dict[str, Callable[[], Result]] = {"cli": cli.run, "guard": guard.run, "start": start.run}
+BENCHMARKS: dict[str, Callable[[], Result]] = {
+    "cli": cli.run,
+    "guard": guard.run,
+    "preflight": preflight.run,
+    "start": start.run,
+}
 
 
 def main(words: list[str]) -> int:

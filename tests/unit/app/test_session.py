@@ -1,5 +1,7 @@
 """All nodes side by side: what becomes of failures, of Ctrl-C, of connections."""
 
+from threading import Barrier
+
 import pytest
 
 from cluster.app.session import Session, locate
@@ -159,3 +161,15 @@ def test_two_nodes_of_one_name_are_refused():
     nodes = (NodeSettings(name="worker", address="1", control="local"), NodeSettings(address="2", control="b"))
     with pytest.raises(SettingsError, match="two nodes have the same name"):
         locate(pair(nodes=nodes), lambda address: False)
+
+
+def test_questions_go_side_by_side_and_a_lost_node_is_told_once():
+    both = Barrier(2, timeout=10)
+
+    def lost() -> None:
+        raise Unreachable("the connection was lost", where="spark-b")
+
+    with Session(pair(), Machines().open) as session:
+        assert session.at_once(lambda: (both.wait(), 1)[1], lambda: (both.wait(), 2)[1]) == [1, 2]
+        with pytest.raises(Unreachable, match="the connection was lost"):
+            session.at_once(lost, lost, lambda: 3)
