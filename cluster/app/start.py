@@ -11,6 +11,7 @@ from cluster.app.execute import Transaction
 from cluster.app.guard import guard_of
 from cluster.app.ledger import Meter, enter
 from cluster.app.lock import held
+from cluster.app.memory import drop_steps
 from cluster.app.pace import REAL, Pace
 from cluster.app.ranks import RUNTIME, launcher, newest, where
 from cluster.app.ready import STAGE, Times, wait
@@ -61,7 +62,8 @@ def begin(session: Session, emit: Emit, stages: Stages, forced: frozenset[str], 
     try:
         with stages.stage("prepare"):
             ranks = launcher(session.settings).prepare(spec)
-            transaction.run(Stage("prepare", (*key_step(session.settings), *ranks, *guard.prepare)))
+            room = drop_steps(session.settings, checked.memory)
+            transaction.run(Stage("prepare", (*key_step(session.settings), *ranks, *guard.prepare, *room)))
             compare_written(session, spec, checked, emit, forced)
             receipt = new_receipt(session, spec, checked, forced)
             write_receipt(session.head, session.settings, receipt)

@@ -28,7 +28,7 @@ def judge(plan: NodePlan) -> Fit:
 
 def check_memory(settings: Settings, plan: NodePlan) -> tuple[Finding, ...]:
     """All there is to say of one node; every finding says what was seen."""
-    found = [_margin(settings, plan), _free(plan), *_killers(plan.facts), *_shm(plan.facts)]
+    found = [_margin(settings, plan), _free(settings, plan), *_killers(plan.facts), *_shm(plan.facts)]
     if plan.problems:
         some = "one file" if len(plan.problems) == 1 else f"{len(plan.problems)} files"
         told = f"{some} of the model cannot be counted: {plan.problems[0]}"
@@ -91,7 +91,14 @@ def judge_free(info: MemInfo, needed: Bytes, wanted_free: Bytes) -> FreeVerdict:
     return FreeVerdict(info.free, have, Severity.OK)
 
 
-def _free(plan: NodePlan) -> Finding:
+def wants_drop(settings: Settings, plan: NodePlan) -> bool:
+    """Whether a start drops the model's files from this node's page cache: only where the settings say so."""
+    wanted = Bytes(max((need.wanted_free for need in plan.needs), default=0))
+    action = judge_free(plan.facts.info, plan.needed, wanted).action
+    return bool(settings.tuning.drop_page_cache) and plan.facts.has_gpu and action == DROP_PAGE_CACHE
+
+
+def _free(settings: Settings, plan: NodePlan) -> Finding:
     node, info = plan.facts.node, plan.facts.info
     if not plan.facts.has_gpu:
         return Finding(
@@ -103,9 +110,12 @@ def _free(plan: NodePlan) -> Finding:
     if verdict.severity is not Severity.WARNING:  # what is not even available is told by MEM.BOOT_MARGIN
         return Finding("MEM.FREE", Severity.OK, node, observed)
     told = f"{observed}: the page cache holds {gib(info.cached)} GiB, and the GPU's driver does not reclaim it"
-    return Finding(
-        "MEM.FREE", Severity.WARNING, node, told, f"{gib(max(plan.needed, wanted))} GiB free", f"{DROP}   (on {node})"
-    )
+    expected = f"{gib(max(plan.needed, wanted))} GiB free"
+    if wants_drop(settings, plan):
+        fix = "start drops the model's own files from the page cache"
+        return Finding("MEM.FREE", Severity.NOTE, node, told, expected, fix)
+    fix = f"set DSV41_DROP_PAGE_CACHE=1, and start drops the model's files; or {DROP}   (on {node})"
+    return Finding("MEM.FREE", Severity.WARNING, node, told, expected, fix)
 
 
 def judge_killers(score: int | None, killers: Mapping[str, str], memory_limit: int | None) -> dict[str, Severity]:

@@ -84,6 +84,7 @@ class FakeHost:
 
     listening  like "*:8888 nginx"        available  bytes of memory
                                           model      bytes of its model
+                                          free       bytes, where a GPU shares them
     says       parts of the identity      fails      program -> what happens instead of its answer
     left       a name: a process that no signal ends        killed  whether ranks need the hard way
     completion what a one-token completion is answered with (200, 500, "timeout"), None while nothing asks
@@ -99,6 +100,7 @@ class FakeHost:
     listening: str = ""
     available: int = 100 * GIB
     model: int = 6 * GIB
+    free: int | None = None
     says: Json = field(default_factory=dict)
     fails: dict[str, Trouble] = field(default_factory=dict)
     left: str = ""
@@ -174,7 +176,9 @@ def _asked(command: Command) -> tuple[str, Json]:
         return f"guard {verb}", request
     if verb != command.argv[-1]:
         return verb, request
-    name = next(one for one in ("ask", "identity", "lock", "chat", "memory", "headers") if command.stdin == source(one))
+    name = next(
+        one for one in ("ask", "identity", "lock", "chat", "memory", "headers", "drop") if command.stdin == source(one)
+    )
     return name, request
 
 
@@ -377,14 +381,15 @@ def _guard_stop(host: FakeHost, request: Json) -> tuple[int, str]:
 
 
 def _memory(host: FakeHost, request: Json) -> tuple[int, str]:
-    sizes = {"MemTotal": 128 * GIB, "MemFree": host.available, "MemAvailable": host.available}
+    free = host.available if host.free is None else host.free
+    sizes = {"MemTotal": 128 * GIB, "MemFree": free, "MemAvailable": host.available}
     seen = {
         "meminfo": "".join(f"{name}: {size // 1024} kB\n" for name, size in sizes.items()),
         "pressure": "",
         "holders": [{"name": "jupyter", "pid": 55, "bytes": 3 * GIB, "pids": [55]}],
         "gpu": None,
         "gpus": None,
-        "has_gpu": False,
+        "has_gpu": host.free is not None,
         "shm": {"size": 64 * GIB, "free": 64 * GIB},
         "killers": {"earlyoom": "inactive"},
         "machine": f"boot of {host.name}",
@@ -395,6 +400,11 @@ def _memory(host: FakeHost, request: Json) -> tuple[int, str]:
 def _headers(host: FakeHost, request: Json) -> tuple[int, str]:
     groups = [["layers.#.ffn.experts.*.w1.weight", 0, 9, 8, host.model // 10]] if host.model else []
     return 0, json.dumps({"present": True, "files": 1, "groups": groups, "problems": [], "config": None})
+
+
+def _drop(host: FakeHost, request: Json) -> tuple[int, str]:
+    host.acted(f"drop page cache on {host.name}")
+    return 0, json.dumps({"files": 1, "free_before": host.free, "free_after": host.available})
 
 
 def _lock(host: FakeHost, request: Json) -> tuple[int, str]:
@@ -423,4 +433,5 @@ _PROGRAMS: dict[str, Callable[[FakeHost, Any], tuple[int, str]]] = {
     "guard stop": _guard_stop,
     "memory": _memory,
     "headers": _headers,
+    "drop": _drop,
 }

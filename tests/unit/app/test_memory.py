@@ -6,11 +6,13 @@ from decimal import Decimal
 import pytest
 
 from cluster.app.memory import fit
+from cluster.app.start import start
 from cluster.errors import Refused
 from cluster.model.events import Finding, Severity, Told
 from cluster.model.fit import Fit
 from cluster.model.kit import Guard
 from cluster.model.serve import Serve
+from cluster.model.tuning import Tuning
 from cluster.model.units import Bytes
 from tests.build import GIB, pair
 from tests.fakes.cluster import FakeCluster
@@ -22,6 +24,10 @@ LEDGER = "/home/op/.local/state/sparkctl/ledger.json"
 @pytest.fixture
 def cluster() -> FakeCluster:
     return FakeCluster(pair(serve=SERVE))
+
+
+def begin(cluster: FakeCluster) -> None:
+    start(cluster.settings, cluster.open, cluster.emit, pace=cluster.pace)
 
 
 def margin(cluster: FakeCluster, gib: int) -> None:
@@ -71,12 +77,17 @@ def test_another_context_is_another_boot(cluster):
 
 def test_a_ledger_that_cannot_be_read_is_told_and_written_anew(cluster):
     cluster["spark-a"].files[LEDGER] = b"{"
-    from cluster.app.start import start
-
-    start(cluster.settings, cluster.open, cluster.emit, pace=cluster.pace)
+    begin(cluster)
     told = [one for one in cluster.of(Told) if "memory ledger" in one.text]
     assert [one.severity for one in told] == [Severity.WARNING] * 2
     assert len(json.loads(cluster["spark-a"].files[LEDGER])["entries"]) == 2
+
+
+def test_a_start_makes_room_where_available_memory_is_not_free():
+    cluster = FakeCluster(pair(serve=SERVE, tuning=Tuning(drop_page_cache=True)))
+    cluster["spark-b"].free = 2 * GIB
+    begin(cluster)
+    assert cluster.acts == ["drop page cache on spark-b", "launch rank 1 on spark-b", "launch rank 0 on spark-a"]
 
 
 def test_fit_changes_nothing_and_starts_nothing(cluster):
@@ -98,8 +109,6 @@ def test_fit_without_a_model_says_so(cluster):
 
 def test_a_model_of_another_format_is_started_without_a_memory_plan(cluster):
     cluster["spark-a"].model = 0
-    from cluster.app.start import start
-
-    start(cluster.settings, cluster.open, cluster.emit, pace=cluster.pace)
+    begin(cluster)
     assert [one.severity for one in cluster.of(Finding) if one.id.startswith("MEM.")] == [Severity.NOT_CHECKED]
     assert LEDGER not in cluster["spark-a"].files

@@ -9,9 +9,10 @@ from cluster.model.events import Finding, Severity
 from cluster.model.fit import Fit
 from cluster.model.kit import Guard
 from cluster.model.memory import GIB, Holder, MemInfo, MemoryFacts, SharedMemory
+from cluster.model.tuning import Tuning
 from cluster.model.units import Bytes
 from cluster.plan.memory import Need, NodePlan, Part
-from cluster.plan.memory_checks import check_memory, judge, judge_free, judge_killers, judge_shm
+from cluster.plan.memory_checks import check_memory, judge, judge_free, judge_killers, judge_shm, wants_drop
 from cluster.probe.memory import parse_meminfo
 from tests.build import pair
 from tests.unit.probe.test_memory import AFTER_DOWNLOAD
@@ -83,8 +84,23 @@ def test_memory_that_is_available_and_not_free_asks_for_the_page_cache():
 def test_the_share_that_vllm_wants_free_counts_too():
     seen = finding("MEM.FREE", plan(118, free=106, wanted=107.1))
     assert (seen.severity, seen.expected) == (Severity.WARNING, "111.5 GiB free")
-    assert seen.fix == "sudo sh -c 'sync; echo 1 > /proc/sys/vm/drop_caches'   (on spark-b)"
+    assert seen.fix == (
+        "set DSV41_DROP_PAGE_CACHE=1, and start drops the model's files; "
+        "or sudo sh -c 'sync; echo 1 > /proc/sys/vm/drop_caches'   (on spark-b)"
+    )
     assert finding("MEM.FREE", plan(118, wanted=107.1)).severity is Severity.OK
+
+
+@pytest.mark.parametrize(
+    ("drops", "free", "has_gpu", "expected"),
+    [(True, 2.8, True, True), (None, 2.8, True, False), (True, 118.0, True, False), (True, 2.8, False, False)],
+)
+def test_a_start_drops_the_models_pages_where_it_may_and_must(drops, free, has_gpu, expected):
+    settings, short = pair(tuning=Tuning(drop_page_cache=drops)), plan(118, free=free)
+    short = replace(short, facts=replace(short.facts, has_gpu=has_gpu))
+    assert wants_drop(settings, short) is expected
+    seen = next(one for one in check_memory(settings, short) if one.id == "MEM.FREE")
+    assert (seen.severity is Severity.NOTE) is expected
 
 
 def test_memory_that_is_not_even_available_is_told_once():
