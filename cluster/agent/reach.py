@@ -75,8 +75,8 @@ def look(peer: dict[str, Any], limit: float, answers: list[dict[str, Any]]) -> N
     threads = [threading.Thread(target=one, args=(port,)) for port in peer["ports"]]
     for thread in threads:
         thread.start()
-    full = ping(address, mtu - 28) if mtu else None
-    small = True if full else ping(address, None)
+    small = ping(address, None)
+    full = ping(address, mtu - 28) if mtu and small else small
     for thread in threads:
         thread.join()
     answers.append({"address": address, "interface": interface, "mtu": mtu, "ping": small, "full": full, "ports": seen})

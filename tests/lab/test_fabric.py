@@ -155,3 +155,23 @@ def test_a_way_that_cannot_be_measured_is_told_apart_from_a_slow_one(sparkctl: C
 def test_fabric_test_leaves_no_process_behind(sparkctl: Cli, standing: Lab) -> None:
     sparkctl("fabric", "test")
     assert [one.title for node in standing.nodes for one in node.processes() if "serve" in one.title] == []
+
+
+@pytest.mark.parametrize("setting", [{"WORKER_IP": "10.77.0.3"}, {"WORKER_CX7_IF": "lan0"}])
+def test_a_refused_start_costs_less_than_ten_seconds(standing: Lab, setting: dict[str, str]) -> None:
+    said = Cli(standing.a, STAND_IN | setting)("start")
+    assert said.code == 4
+    assert said.seconds < 10
+
+
+def test_an_address_that_comes_back_while_we_look_is_taken(standing: Lab, sparkctl: Cli) -> None:
+    """NET-15: as after `netplan apply`."""
+    standing.b.run(("ip", "addr", "del", "10.77.0.2/24", "dev", FABRIC), check=True)
+    back = ("sh", "-c", f"sleep 2.5; ip addr add 10.77.0.2/24 dev {FABRIC}")
+    running = standing.b.popen(back)
+    try:
+        code, found = preflight(sparkctl, "--only", "FABRIC")
+    finally:
+        running.wait(20)
+        running.end()
+    assert (code, found) == (0, [])
