@@ -9,6 +9,7 @@ import click
 from cluster.cli.checking import doctor, fabric, preflight
 from cluster.cli.help import Verb
 from cluster.cli.shared import shared
+from cluster.cli.weights import VERBS as WEIGHTS
 from cluster.errors import Exit
 from cluster.model.need import Need
 
@@ -251,4 +252,5 @@ def completion(shell: str) -> None:
     click.echo(found(cli=None, ctx_args={}, prog_name="sparkctl", complete_var="_SPARKCTL_COMPLETE").source())
 
 
-VERBS = (init, config, preflight, fabric, plan, fit, start, status, logs, smoke, doctor, restart, stop, completion)
+VERBS = (init, config, preflight, fabric, plan, fit, start, status, logs, smoke, doctor, restart, stop, *WEIGHTS,
+         completion)  # fmt: skip

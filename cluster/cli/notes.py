@@ -98,6 +98,17 @@ Examples
   sparkctl init spark-b               a Host of ~/.ssh/config
   sparkctl init                       one machine: the demo
 """,
+    "relay": """
+Examples
+  sparkctl relay ~/models/pack --report            how it is aligned
+  sparkctl relay ~/models/pack ~/models/pack-a64 --parts 12
+  sparkctl relay ~/models/pack /data/pack-a64 --dry-run
+
+Exit codes
+   0  all is in place         4  refused, nothing changed
+   2  usage, no such folder   5  a file failed
+   8  --report: too much would be copied
+""",
     "completion": """
 Examples
   eval "$(sparkctl completion bash)"

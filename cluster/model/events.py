@@ -10,6 +10,7 @@ from cluster.model.checks import Severity as Severity  # noqa: PLC0414
 from cluster.model.deployment import State
 from cluster.model.fabric_test import FabricReport
 from cluster.model.fit import FitReport
+from cluster.model.packs import AlignmentReport, InspectReport, PackConfigReport, PackReport, PatchReport
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,6 +280,11 @@ Event = (
     | FixReport
     | DoctorReport
     | FabricReport
+    | PackReport
+    | AlignmentReport
+    | InspectReport
+    | PackConfigReport
+    | PatchReport
     | Failed
 )
 

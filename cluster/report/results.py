@@ -21,15 +21,18 @@ from cluster.model.events import (
 )
 from cluster.model.fabric_test import FabricReport
 from cluster.model.fit import FitReport
+from cluster.model.packs import AlignmentReport, InspectReport, PackConfigReport, PackReport, PatchReport
 from cluster.model.units import format_bytes, format_duration
 from cluster.report.checks import checks_lines, doctor_lines, fix_lines, preflight_lines
 from cluster.report.fabric import fabric_lines
 from cluster.report.fit import fit_lines
 from cluster.report.layout import RANK_CODES, Line, Span, Tone, grid, labelled, line
+from cluster.report.packs import pack_lines
 from cluster.report.status import status_lines
 
 Checked = PreflightReport | ChecksReport | FixReport | DoctorReport | FabricReport
-Result = Served | Stopped | ConfigReport | PlanReport | SmokeReport | FitReport | StatusReport | Checked
+Packs = PackReport | AlignmentReport | InspectReport | PackConfigReport | PatchReport
+Result = Served | Stopped | ConfigReport | PlanReport | SmokeReport | FitReport | StatusReport | Checked | Packs
 
 
 def result_lines(result: Result, width: int | None, *, quiet: bool = False) -> list[Line]:
@@ -59,6 +62,8 @@ def result_lines(result: Result, width: int | None, *, quiet: bool = False) -> l
             return doctor_lines(result, width)
         case FabricReport():
             return fabric_lines(result, width)
+        case PackReport() | AlignmentReport() | InspectReport() | PackConfigReport() | PatchReport():
+            return pack_lines(result, width)
         case _:
             assert_never(result)
 

@@ -27,6 +27,7 @@ from cluster.model.events import (
 )
 from cluster.model.fabric_test import FabricReport
 from cluster.model.fit import FitReport
+from cluster.model.packs import AlignmentReport, InspectReport, PackConfigReport, PackReport, PatchReport
 from cluster.report.layout import clean
 from cluster.report.plain import QUIET, Page, ProgressSide, WatchSide
 from cluster.report.redact import Redactor, map_text
@@ -86,6 +87,8 @@ class TextReporter:
             case Served() | Stopped() | ConfigReport() | PlanReport() | SmokeReport() | FitReport() | StatusReport():
                 self._write(event)
             case PreflightReport() | ChecksReport() | FixReport() | DoctorReport() | FabricReport():
+                self._write(event)
+            case PackReport() | AlignmentReport() | InspectReport() | PackConfigReport() | PatchReport():
                 self._write(event)
             case _:
                 assert_never(event)

@@ -1,0 +1,111 @@
+"""The verbs about packs of weights and the patches of the program that loads them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from cluster.cli.help import Verb
+from cluster.cli.shared import shared
+from cluster.errors import Exit
+from cluster.model.need import Need
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from cluster.cli.invoke import Act, Call
+    from cluster.cli.options import Options
+
+LINKS = click.Choice(["symlink", "hardlink", "copy"])
+
+
+def _size(context: click.Context, parameter: click.Parameter, text: str) -> int:
+    from cluster.model.units import parse_bytes
+
+    try:
+        return parse_bytes(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from error
+
+
+def _bytes(name: str, default: str, text: str) -> Callable[[click.decorators.FC], click.decorators.FC]:
+    return click.option(name, default=default, metavar="SIZE", show_default=True, callback=_size, help=text)
+
+
+def _run(options: Options, act: Act) -> None:
+    from cluster.cli.invoke import run
+
+    run(options, act, need=Need.NOTHING)
+
+
+_threads = click.option("--jobs", "-j", type=click.IntRange(1, 64), default=4, show_default=True, help="Files at once.")
+_verify = click.option("--verify/--no-verify", default=True, help="Read back and compare every byte (default).")
+_reserve = _bytes("--reserve", "10GiB", "Room that must stay free on the disk.")
+_dry = click.option("--dry-run", is_flag=True, help="Say what would be done, and how much room it needs.")
+
+
+@click.command(cls=Verb, short_help="Lay a pack's tensors on a 64-byte grid, in a new folder.")
+@click.argument("source")
+@click.argument("target", required=False)
+@click.option("--align", type=int, default=64, show_default=True, help="The grid, a power of two.")
+@_bytes("--min-bytes", "1MiB", "Smaller tensors move no shard.")
+@click.option("--skip", multiple=True, metavar="TEXT", help="Tensors with this in their name move no shard; repeatable."
+              "  [default: .engram.]")  # fmt: skip
+@click.option("--overlay", metavar="DIR", help="Parts to lay beside the shards instead of those in SOURCE/exllamav3.")
+@click.option("--parts", type=click.IntRange(0), metavar="N", help="Refuse unless there are so many overlay parts.")
+@click.option("--link", type=LINKS, default="symlink", show_default=True, help="How unchanged files get there.")
+@_threads
+@_verify
+@_reserve
+@_dry
+@click.option("--report", is_flag=True, help="Only say how SOURCE is aligned; changes nothing.")
+@_bytes("--threshold", "1GiB", "With --report: how much may be off the grid.")
+@shared
+def relay(
+    options: Options,
+    source: str,
+    target: str | None,
+    align: int,
+    min_bytes: int,
+    skip: tuple[str, ...],
+    overlay: str | None,
+    parts: int | None,
+    link: str,
+    jobs: int,
+    verify: bool,
+    reserve: int,
+    dry_run: bool,
+    report: bool,
+    threshold: int,
+) -> None:
+    """Lay a pack's tensors on a 64-byte grid, in a new folder, so that a loader can map them instead of copying.
+
+    Only shards with a large tensor off the grid are written; all else is linked. A second run has nothing to do, and
+    mends links that lead nowhere. SOURCE stays as it is, and must stay where it is.
+    """
+
+    def act(call: Call) -> int:
+        from cluster.app.packs import Order
+        from cluster.app.relay import Wanted
+        from cluster.app.relay import align as measure
+        from cluster.app.relay import relay as lay
+        from cluster.weights.relay import SKIP, Rules
+
+        rules = Rules(align, min_bytes, skip or SKIP)
+        if report:
+            seen = measure(call.settings, call.open_one, source, rules, threshold)
+            call.emit(seen)
+            return Exit.DONE if seen.ok else Exit.DEGRADED
+        order = Order(jobs, verify)
+        wanted = Wanted(source, target or "", rules, overlay or "", parts, link, order, reserve, dry_run)
+        made = lay(call.settings, call.open_one, call.emit, wanted)
+        call.emit(made)
+        return Exit.DONE if made.ok else Exit.STEP_FAILED
+
+    if target is None and not report:
+        raise click.UsageError("TARGET is missing: the folder of the new pack")
+    _run(options, act)
+
+
+VERBS = (relay,)
