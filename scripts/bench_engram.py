@@ -35,8 +35,9 @@ sys.path[:0] = [str(ROOT), str(ROOT / "overlay")]
 from spark_overlay import engram_layout  # noqa: E402  # found only after the line above
 from spark_overlay.row_store import Engine, Options, RowStore, Table  # noqa: E402
 
+from cluster.runtime.bundle import bundle  # noqa: E402
 from cluster.weights.engram import Source  # noqa: E402
-from cluster.weights.packed import Packed, pack_file  # noqa: E402
+from cluster.weights.packed import PACKER, Packed, pack_file  # noqa: E402
 
 ROW, PAGE, DEPTH = 264, 4096, 96
 PREFILL, DECODE = 12_288, 48  # rows of a rank: a chunk of 1,024 tokens, four tokens
@@ -102,9 +103,11 @@ class Bench:
             "threads": 4,
             "samples": 256,
             "gentle": False,
+            "reserve": 1 << 30,
         }
-        program = [sys.executable, "-I", str(ROOT / "cluster" / "agent" / "pack.py"), json.dumps(request)]
-        done = subprocess.run(program, capture_output=True, text=True, check=False)
+        program = bundle((ROOT / "cluster" / "agent" / f"{part}.py").read_bytes() for part in PACKER).decode()
+        argv = [sys.executable, "-I", "-", json.dumps(request)]
+        done = subprocess.run(argv, input=program, capture_output=True, text=True, check=False)
         last = json.loads(done.stdout.splitlines()[-1])
         if done.returncode or last["kind"] != "done":
             sys.exit(f"the packer said: {last} {done.stderr}")

@@ -19,6 +19,8 @@ PAGE_NUMBER = 8  # bytes
 CHECKSUM = 4
 # What is read, written and has one checksum at a time, 4 MiB: whole pages of the file in either layout.
 CHUNK_ROWS = 15_360
+# The packer's program, part by part, as `runtime.bundle` joins them.
+PACKER = ("pack_job", "pack_rows", "pack_chunks", "pack_check", "pack")
 
 _FIELDS = struct.Struct("<8s5Q")
 _PAGED_FIELDS = struct.Struct("<Q")
@@ -99,7 +101,7 @@ def packed(engram: Engram, table: Table, rank: int, ranks: int, layout: Layout =
 
 
 def pack_file(wanted: Packed, source_path: PurePosixPath, source: Source, out: PurePosixPath) -> dict[str, object]:
-    """One file of a request to the packer, the program `pack` of `cluster/agent`."""
+    """One file of a request to the packer."""
     return {
         "layer": wanted.layer,
         "low": wanted.rows.start,

@@ -1,22 +1,22 @@
 """Run the packer in this process and end it with SIGKILL before its n-th call that changes a file (0: let it finish).
 
-Arguments: the packer's source, its request, n. Says at the end how many such calls there were, and how much memory
-it had at most.
+Standard input: the packer. Arguments: its request, n. Says at the end how many such calls there were,
+and how much memory it had at most.
 """
 
 import json
 import os
 import signal
 import sys
-from importlib.machinery import SourceFileLoader
 from itertools import count
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 CHANGES = ("pwritev", "fdatasync", "write", "fsync", "ftruncate", "rename", "unlink")
 
 
-def main(source: str, request: str, last: int) -> int:
+def main(request: str, last: int) -> int:
     calls = count(1)
 
     def watched(real: Any) -> Any:
@@ -27,14 +27,15 @@ def main(source: str, request: str, last: int) -> int:
 
         return call
 
-    def collect_one(results: Any, most: int) -> dict[int, int]:
+    def collect_one(results: Any, most: int, patience: float) -> dict[int, int]:
         """Every chunk made durable on its own: the number of calls is always the same."""
         result = results.get()
         if isinstance(result, Exception):
             raise result
         return {result[0]: result[1]}
 
-    pack: Any = SourceFileLoader("pack", source).load_module()
+    pack: Any = ModuleType("pack")
+    exec(compile(sys.stdin.buffer.read(), "pack", "exec"), pack.__dict__)  # as a node does
     pack.collect = collect_one
     for name in CHANGES:
         setattr(os, name, watched(getattr(os, name)))
@@ -46,4 +47,4 @@ def main(source: str, request: str, last: int) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1], sys.argv[2], int(sys.argv[3])))
+    sys.exit(main(sys.argv[1], int(sys.argv[2])))

@@ -1,0 +1,111 @@
+"""Is a packed file the one that is wanted? Its header, size, some rows, in full every chunk. A part of `pack`."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import struct
+import time
+import zlib
+from typing import Any
+
+from cluster.agent.pack_chunks import in_parallel, keep_sums, progress
+from cluster.agent.pack_job import MAGIC, PAGE, ROW, SCALE, WEIGHT, Job, refuse
+
+
+def read_sums(job: Job) -> list[int] | None:
+    """None when nobody kept any for this very file."""
+    try:
+        with open(job.sums, "rb") as file:
+            kept = json.load(file)
+    except (FileNotFoundError, ValueError):
+        return None
+    mine = dict(job.identity())
+    sums = kept.pop("crc32", None) if isinstance(kept, dict) else None
+    if kept != mine or not isinstance(sums, list) or len(sums) != job.chunks:
+        return None
+    return [int(crc, 16) for crc in sums]
+
+
+def check(job: Job, samples: int, full: bool, threads: int) -> None:
+    """Header, size, some rows against the source; in full, every chunk against its checksum, or else the source."""
+    try:
+        file = os.open(job.out, os.O_RDONLY)
+    except FileNotFoundError:
+        refuse("ABSENT", "%s does not exist" % job.out)
+    try:
+        check_header(job, os.pread(file, PAGE, 0))
+        size = os.fstat(file).st_size
+        if size != job.size:
+            fault = "TRUNCATED" if size < job.size else "TRAILING_BYTES"
+            refuse(fault, "%s has %d bytes, must have %d" % (job.out, size, job.size))
+        check_samples(job, file, samples)
+    finally:
+        os.close(file)
+    if full:
+        check_chunks(job, threads)
+
+
+def check_header(job: Job, seen: bytes) -> None:
+    if len(seen) >= 8 and seen[:8] not in MAGIC.values():
+        refuse("NOT_PACKED", "%s is no packed Engram file" % job.out)
+    if len(seen) < PAGE:
+        refuse("TRUNCATED", "%s has %d bytes, its header alone takes %d" % (job.out, len(seen), PAGE))
+    layer, low, high, total, row = struct.unpack_from("<5Q", seen, 8)
+    for fault, is_right, text in (
+        ("WRONG_LAYER", layer == job.layer, "belongs to layer %d, not %d" % (layer, job.layer)),
+        ("WRONG_TABLE", (total, row) == (job.total, ROW), "was made from another table, of %d rows" % total),
+        (
+            "WRONG_ROWS",
+            (low, high) == (job.low, job.high),
+            "holds rows %d to %d of another rank or number of ranks, not %d to %d" % (low, high, job.low, job.high),
+        ),
+        ("WRONG_LAYOUT", seen[:8] == MAGIC[job.layout], "does not have the %s layout" % job.layout),
+        ("DAMAGED_HEADER", seen == job.header(), "is damaged in its header"),
+    ):
+        if not is_right:
+            refuse(fault, "%s %s" % (job.out, text))
+
+
+def check_samples(job: Job, file: int, samples: int) -> None:
+    rows = {0, job.rows - 1, *(random.randrange(job.rows) for _ in range(samples))}
+    with open(job.source, "rb", buffering=0) as source:
+        for descriptor in (file, source.fileno()):
+            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)  # no reading ahead
+        for row in sorted(rows):
+            weight = os.pread(source.fileno(), WEIGHT, job.weight_at + (job.low + row) * WEIGHT)
+            scale = os.pread(source.fileno(), SCALE, job.scale_at + (job.low + row) * SCALE)
+            if os.pread(file, ROW, job.place(row)) != weight + scale:
+                refuse("WRONG_BYTES", "%s: row %d is not that of %s" % (job.out, job.low + row, job.source))
+    os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def check_chunks(job: Job, threads: int) -> None:
+    sums = read_sums(job)
+
+    def compare(reader: Any, chunk: int) -> int:
+        first, rows, at, length = job.span(chunk)
+        wanted = sums[chunk] if sums else zlib.crc32(reader.build(chunk))
+        if crc_of(job.out, at, length) != wanted:
+            place = "rows %d to %d" % (job.low + first, job.low + first + rows - 1)
+            against = "when they were packed" if sums else "in " + job.source
+            refuse("WRONG_BYTES", "%s: some of %s are not what they were %s" % (job.out, place, against))
+        return wanted
+
+    started = time.monotonic()
+    found: dict[int, int] = {}
+    done = 0
+    for batch in in_parallel(job, list(range(job.chunks)), compare, threads):
+        found.update(batch)
+        done += sum(job.span(chunk)[3] for chunk in batch)
+        progress(job, done, done / (time.monotonic() - started))
+    if not sums:
+        keep_sums(job, [found[chunk] for chunk in range(job.chunks)])
+
+
+def crc_of(path: str, at: int, length: int) -> int:
+    with open(path, "rb", buffering=0) as file:
+        data = os.pread(file.fileno(), length, at)
+        os.posix_fadvise(file.fileno(), at, length, os.POSIX_FADV_DONTNEED)
+    return zlib.crc32(data) if len(data) == length else -1
