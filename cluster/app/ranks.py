@@ -96,7 +96,7 @@ def newest(looks: Iterable[NodeLook]) -> str:
 def sight(rank: RankLook, seen: NodeLook, now: float) -> RankSight:
     """A rank as the rules want it. Ages of lines are measured on the node's own clock, so clocks may differ."""
     lines = tuple(LogLine(now - age(line.at, seen.at), line.text) for line in rank.log.lines)
-    return RankSight(rank.rank, _process(rank), lines, seen.ras)
+    return RankSight(rank.rank, _process(rank, seen.at, now), lines, seen.ras)
 
 
 def age(at: str, now: float) -> float:
@@ -108,13 +108,14 @@ def age(at: str, now: float) -> float:
     return max(0.0, now - then)
 
 
-def _process(rank: RankLook) -> Process:
+def _process(rank: RankLook, node_now: float, now: float) -> Process:
     match rank.state:
         case RankLife.ALIVE:
             return Alive(cpu_seconds=sum(process.cpu for process in rank.processes))
         case RankLife.EXITED if rank.exit is not None:
             code = -rank.exit.signal if rank.exit.signal else rank.exit.code
-            return Exited(code if code is not None else 1, rank.exit.requested)
+            ended = now - age(rank.exit.at, node_now)
+            return Exited(code if code is not None else 1, rank.exit.requested, ended)
         case RankLife.ORPHANED:
             return Gone(len(rank.processes))
         case _:

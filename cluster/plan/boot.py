@@ -22,10 +22,15 @@ class Alive:
 
 @dataclass(frozen=True, slots=True)
 class Exited:
-    """There is an exit record: negative or 128+n is a signal. `asked`: sparkctl ended it, so it accuses nobody."""
+    """There is an exit record: negative or 128+n is a signal.
+
+    asked  sparkctl ended it, so it accuses nobody
+    at     when it ended, on the clock of Observation.now; None: when it was seen
+    """
 
     code: int
     asked: bool = False
+    at: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

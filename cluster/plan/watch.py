@@ -38,9 +38,14 @@ def look(rank: RankState, sight: RankSight, members: Sequence[Member], now: floa
 
 
 def with_evidence(rank: RankState, piece: Evidence) -> RankState:
-    """Add a sign of death, once for each cause, as many as fit."""
+    """Add a sign of death in its place in time, once for each cause, as many as fit.
+
+    What is left of a tree complains after its head was killed; what it says then is no reason.
+    """
     known = any(piece.cause == old.cause and piece.weight is old.weight for old in rank.evidence)
-    return rank if known or len(rank.evidence) >= _EVIDENCE_KEPT else replace(rank, evidence=(*rank.evidence, piece))
+    if known or len(rank.evidence) >= _EVIDENCE_KEPT:
+        return rank
+    return replace(rank, evidence=tuple(sorted((*rank.evidence, piece), key=lambda one: one.at)))
 
 
 def _read(rank: RankState, line: LogLine, members: Sequence[Member]) -> RankState:
@@ -113,11 +118,12 @@ def _ask_process(rank: RankState, process: Process, now: float, limits: Limits) 
             return replace(rank, process=process, gone=0, lost=0, cpu_at_progress=start)
         case Exited(code, asked=True):
             return replace(_without_ending(rank), process=process, lost=0, exit=code)
-        case Exited(code):
+        case Exited(code, at=at):
             signalled = code < 0 or 128 < code < 160
             how = signal_text(str(code))
             cause = f"it was {how}" if signalled else f"it ended with {how}"
-            piece = Evidence(now, Weight.EXIT, cause, f"process ended: {how}", None, signalled, signalled)
+            when = now if at is None else at
+            piece = Evidence(when, Weight.EXIT, cause, f"process ended: {how}", None, signalled, signalled)
             return replace(with_evidence(rank, piece), process=process, lost=0, exit=code)
         case Gone(orphans):
             rank = replace(rank, process=process, gone=rank.gone + 1, lost=0)

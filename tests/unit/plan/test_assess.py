@@ -172,3 +172,9 @@ def test_a_rank_that_was_only_removed_accuses_nobody() -> None:
 def test_a_rank_that_was_stopped_as_asked_says_nothing_of_the_others(other: Process, state: State, reason: str) -> None:
     found = assess(MEMBERS, seen(Exited(0, asked=True), other), Limits())
     assert (found.state, found.reasons) == (state, (reason,))
+
+
+def test_what_a_killed_server_s_children_say_afterwards_is_not_the_reason() -> None:
+    said = "(EngineCore pid=2) INFO 11-30 18:02:45 [core.py:1] [shutdown] Executor: waiting for worker exit count=1"
+    found = assess(MEMBERS, seen(Exited(-9, at=0.5), log0=said), Limits())
+    assert (found.state, found.reasons[0]) == (State.DEGRADED, "rank 0 (spark-a): it was killed by SIGKILL")
