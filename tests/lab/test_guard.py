@@ -6,6 +6,7 @@ What a node says of its memory is a file of the test over its /proc/meminfo: no 
 from __future__ import annotations
 
 import signal
+import subprocess
 import sys
 from typing import TYPE_CHECKING
 
@@ -80,8 +81,9 @@ def test_a_stranger_is_named_and_the_server_lives(lab: Lab) -> None:
     sparkctl = Cli(lab.a, GUARDED)
     assert sparkctl("start").code == 0
     argv = (sys.executable, str(REPOSITORY / "tests" / "contract" / "balloon.py"), "900", "0", "0", "0")
-    with lab.b.popen(("setsid", *argv)):
-        until(lambda: any("balloon" in one.title for one in lab.b.processes()), "the balloon runs")
+    with lab.b.popen(("setsid", *argv), stdout=subprocess.PIPE) as balloon:
+        assert balloon.entry.stdout is not None
+        assert balloon.entry.stdout.readline() == "ready\n"
         has_available(lab.b, 1.3)
         until(lambda: "others are to blame" in str(sparkctl("status").result["nodes"]), "the guard says so", 30)
         looked = sparkctl("status")
