@@ -160,9 +160,10 @@ class Shim:
     def end_in_time(self) -> None:
         if self.kill_at is not None and time.monotonic() >= self.kill_at:
             self.kill_at = time.monotonic() + 1.0
+            doomed = self.below()
             if self.box and self.boxed:
                 end_in_box(self.box)
-            for process in self.below():
+            for process in doomed:
                 self.killed.add(process.pid)
                 send(process.pid, process.ticks, signal.SIGKILL)
 

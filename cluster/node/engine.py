@@ -1,6 +1,7 @@
 """A node's container engine through the Docker SDK, over the node's own session; its errors become ours here."""
 
 import contextlib
+import socket
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import PurePosixPath
 from typing import Any
@@ -50,10 +51,19 @@ class Engine:
     @property
     def client(self) -> Any:
         if self._client is None:
+            way = self._node.socket(self._path)
+            self._try(way)
             with self._door("asking the engine for its version"):
-                base = f"unix://{self._node.socket(self._path)}"
-                self._client = docker.APIClient(base_url=base, version="auto", timeout=ANSWER)
+                self._client = docker.APIClient(base_url=f"unix://{way}", version="auto", timeout=ANSWER)
         return self._client
+
+    def _try(self, way: str) -> None:
+        """A connect of our own first: the SDK leaves its socket open when there is nobody."""
+        with socket.socket(socket.AF_UNIX) as probe:
+            try:
+                probe.connect(way)
+            except OSError as error:
+                raise self._why("connecting to the engine", str(error)) from error
 
     def close(self) -> None:
         if self._client is not None:

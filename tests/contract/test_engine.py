@@ -33,12 +33,16 @@ def daemon(tmp_path_factory):
 def engine(request, daemon, tmp_path):
     if request.param == "local":
         here = LocalNode("here")
-        yield Engine(here, daemon.socket)
+        asked = Engine(here, daemon.socket)
+        yield asked
+        asked.close()
         here.close()
         return
     with sshd.Sshd(tmp_path) as server:
         node = open_node("there", "node", ssh_config=server.ssh_config)
-        yield Engine(node, daemon.socket)
+        asked = Engine(node, daemon.socket)
+        yield asked
+        asked.close()
         node.close()
 
 
