@@ -79,7 +79,7 @@ def _with_members(ranks: Sequence[Rank]) -> tuple[list[Rank], list[Finding]]:
         return list(ranks), [_not_checked("FABRIC.HCA", "no node has an RDMA device", rank.node.name) for rank in ranks]
     chosen = [_named(rank) if rank.node.hca else _found(rank) for rank in ranks]
     ranks, told = [rank for rank, _ in chosen], [one for _, findings in chosen for one in findings]
-    if all(rank.found for rank in ranks):
+    if all(rank.members for rank in ranks):
         ranks, more = _paired(ranks)
         told += more
     lacking = [rank.node.name for rank in ranks if not rank.members]
@@ -150,26 +150,29 @@ def _is_twin(rank: Rank, port: RdmaPort) -> bool:
 
 
 def _paired(ranks: Sequence[Rank]) -> tuple[list[Rank], list[Finding]]:
-    """Found twins without a partner in the same subnet on every other rank are left out."""
+    """Ports without a partner in the same subnet on every other rank: found ones are left out, named ones are told."""
     shared = set.intersection(*({net for one in rank.members for net in networks(rank.facts, one)} for rank in ranks))
-    kept = [replace(rank, members=tuple(one for one in rank.members if _stays(rank, one, shared))) for rank in ranks]
-    told = [
+    kept = [
+        replace(rank, members=tuple(one for one in rank.members if not rank.found or _is_shared(rank, one, shared)))
+        for rank in ranks
+    ]
+    return kept, [
         Finding(
             "FABRIC.RAILS",
             Severity.WARNING,
-            before.node.name,
-            f"single rail: {one.port.device} has no partner in its subnet on the other node",
+            rank.node.name,
+            f"{'single rail: ' if rank.found else ''}{one.port.device} has no partner in its subnet on the other node",
             "both halves of the cable in two subnets, the same on all nodes",
             f"give {one.interface} and its partner addresses of one subnet",
         )
-        for before, after in zip(ranks, kept, strict=True)
-        for one in before.members
-        if one not in after.members
+        for rank in ranks
+        for one in rank.members
+        if not _is_shared(rank, one, shared)
     ]
-    return kept, told
 
 
-def _stays(rank: Rank, one: Member, shared: set[IPv4Network]) -> bool:
+def _is_shared(rank: Rank, one: Member, shared: set[IPv4Network]) -> bool:
+    """The port of the fabric address itself stays: whether it reaches anybody is another check's."""
     return rank.wired.interface == one.interface or any(net in shared for net in networks(rank.facts, one))
 
 
@@ -202,7 +205,7 @@ def _told(one: Member) -> str:
 
 def _with_gids(ranks: Sequence[Rank]) -> tuple[list[Rank], list[Finding]]:
     """The GID index of every rank, or a refusal with the tables of all nodes and what to set."""
-    choices = [choose(rank.members, rank.node.gid) if rank.members else Choice(None, rank.node.gid) for rank in ranks]
+    choices = [_choice(rank) for rank in ranks]
     tables = tuple(
         line for rank in ranks for line in table(rank.node.name, [one.port for one in rank.members], rank.members)
     )
@@ -220,6 +223,14 @@ def _with_gids(ranks: Sequence[Rank]) -> tuple[list[Rank], list[Finding]]:
         replace(rank, wired=replace(rank.wired, gid=choice.passed)) for rank, choice in zip(ranks, choices, strict=True)
     ]
     return wired, told
+
+
+def _choice(rank: Rank) -> Choice:
+    """A file of NCCL's on the node would speak where we are silent."""
+    if not rank.members:
+        return Choice(None, rank.node.gid)
+    is_free = not any("NCCL_IB_GID_INDEX" in line for _, line in rank.facts.host.nccl_files)
+    return choose(rank.members, rank.node.gid, is_free=is_free)
 
 
 def _gid_finding(rank: Rank, choice: Choice, suggested: str, tables: tuple[str, ...]) -> Finding:

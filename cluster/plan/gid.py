@@ -104,11 +104,12 @@ def entry_of(port: RdmaPort, index: int) -> GidEntry | None:
     return next((one for one in port.gids if one.index == index), None)
 
 
-def choose(members: Sequence[Member], pin: int | None) -> Choice:
+def choose(members: Sequence[Member], pin: int | None, *, is_free: bool = True) -> Choice:
     """The rank's index. NCCL has one value for all ports of a process, so the ports must agree on it.
 
     Not pinned, it is left to NCCL wherever that takes a right entry on every port by itself: then nothing goes stale
     when the table is renumbered between this look and NCCL's. Otherwise the first index that all ports share is given.
+    `is_free` is false where a file on the node would choose in NCCL's place.
     """
     common = sorted(set.intersection(*(set(one.usable) for one in members))) if members else []
     agreed = common[0] if common else None
@@ -118,7 +119,7 @@ def choose(members: Sequence[Member], pin: int | None) -> Choice:
     lacking = tuple((one.port.device, Flaw.NOT_FABRIC_IP) for one in members if not one.usable)
     if lacking:
         return Choice(None, None, lacking)
-    if all(one.own in one.usable for one in members):
+    if is_free and all(one.own in one.usable for one in members):
         return Choice(agreed, None)
     return Choice(agreed, agreed, disagree=agreed is None)
 

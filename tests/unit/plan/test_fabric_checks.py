@@ -6,6 +6,7 @@ import pytest
 
 from cluster.model.deployment import DeploymentId
 from cluster.model.events import Severity
+from cluster.model.host import Host
 from cluster.model.settings import Launch
 from cluster.plan.fabric_checks import ERRNO_61, wire_ranks
 from cluster.plan.launch import Wiring, launch_spec
@@ -270,3 +271,28 @@ def test_a_fabric_address_that_is_not_on_rdma_is_told():
         Severity.WARNING,
         "no active RDMA port is behind enP7s7; NCCL would take rocep1s0f1 by itself",
     )
+
+
+def test_a_named_pair_against_a_single_found_port_is_told_and_the_found_one_stays():
+    named = settings({"hca": "rocep1s0f1,roceP2p1s0f1"})
+    wiring, findings = wire_ranks(named, seen(HEAD + HEAD_TWIN, WORKER, BOTH_A))
+    assert [one.hca for one in wiring] == ["rocep1s0f1,roceP2p1s0f1", "=rocep1s0f0"]
+    assert told(findings, "FABRIC.RAILS") == [
+        ("spark-a", Severity.WARNING, "roceP2p1s0f1 has no partner in its subnet on the other node")
+    ]
+
+
+def test_a_single_named_port_leaves_the_other_ranks_twin_out():
+    wiring, _ = wire_ranks(
+        settings({"hca": "rocep1s0f1"}), seen(HEAD + HEAD_TWIN, WORKER + WORKER_TWIN, BOTH_A, BOTH_B)
+    )
+    assert [one.hca for one in wiring] == ["rocep1s0f1", "=rocep1s0f0"]
+
+
+def test_where_a_file_would_choose_in_nccls_place_the_index_is_given():
+    both = seen(HEAD, WORKER_AT_5)
+    both["spark-b"] = replace(
+        both["spark-b"], host=Host(kernel="6", nccl_files=(("/etc/nccl.conf", "NCCL_IB_GID_INDEX=3"),))
+    )
+    wiring, _ = wire_ranks(settings(), both)
+    assert [one.gid for one in wiring] == [None, 5]

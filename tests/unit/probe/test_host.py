@@ -96,6 +96,10 @@ def test_a_gpu_without_figures_is_not_an_error():
     assert parse_gpus("NVIDIA GB10, 580.95.05, P8, [N/A], 0x0000000000000001\n") == (
         Gpu("NVIDIA GB10", "580.95.05", "P8", None),
     )
+    # as a real one prints it
+    assert parse_gpus("NVIDIA H200, 580.159.04, P0, 111.41, 0x0000000000000001\n") == (
+        Gpu("NVIDIA H200", "580.159.04", "P0", 111.41),
+    )
     assert parse_gpus("NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.\n") == ()
 
 
