@@ -87,6 +87,17 @@ Exit codes
    0  fits, or may fit        4  a start would be refused
    3  unreachable, host key   2  usage or settings
 """,
+    "pack": """
+Examples
+  sparkctl pack                       what HEAD_PACKED_DIR and WORKER_PACKED_DIR need
+  sparkctl pack --check               read all of it, and compare
+  sparkctl pack --layer 14 --gentle   one layer, beside a server that answers
+
+Exit codes
+   0  all files are right     4  refused, or a check found something
+   2  usage or settings       5  a file could not be made
+   3  unreachable, host key   7  another sparkctl is at work
+""",
     "config": """
 Examples
   sparkctl config --origin            what is set, and where
@@ -108,6 +119,25 @@ Exit codes
    0  all is in place         4  refused, nothing changed
    2  usage, no such folder   5  a file failed
    8  --report: too much would be copied
+""",
+    "inspect": """
+Examples
+  sparkctl inspect ~/models/pack
+  sparkctl inspect ~/models/pack --k-map exl3_k_map.json --json | jq .problems
+
+Exit codes
+   0  sound                   4  something is wrong, or a shard is damaged
+   2  usage, no such folder
+""",
+    "packconfig": """
+Examples
+  sparkctl packconfig ~/models/pack --dry-run
+  sparkctl packconfig ~/models/pack --route b
+
+Exit codes
+   0  repaired, or already right
+   2  usage, no such folder, no config.json
+   4  refused: mixed widths in a layer, no EXL3 experts, a damaged shard
 """,
     "completion": """
 Examples

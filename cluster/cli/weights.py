@@ -108,4 +108,51 @@ def relay(
     _run(options, act)
 
 
-VERBS = (relay,)
+@click.command(cls=Verb, short_help="Say what a pack holds, and what a loader would trip over.")
+@click.argument("pack")
+@click.option("--k-map", default="", metavar="FILE", help="A plan of widths to hold against the files.")
+@shared
+def inspect(options: Options, pack: str, k_map: str) -> None:
+    """Say what a pack holds, and what a loader would trip over: headers and markers are read, the weights are not.
+
+    Bits per weight of every layer, codebooks, bytes on disk and resident by part of the model; then what is missing,
+    surplus or damaged, in the files and against index and configuration.
+    """
+
+    def act(call: Call) -> int:
+        from cluster.app.inspect import inspect as look
+
+        report = look(call.settings, call.open_one, pack, k_map)
+        call.emit(report)
+        return Exit.DONE if report.ok else Exit.REFUSED
+
+    _run(options, act)
+
+
+@click.command(cls=Verb, short_help="Repair the quantization block in a pack's config.json.")
+@click.argument("pack")
+@click.option(
+    "--route",
+    type=click.Choice(["a", "b"]),
+    default="a",
+    show_default=True,
+    help="What serves the other weights: a stock server as bf16 (a), or a patched loader as fp8 (b).",
+)
+@click.option("--dry-run", is_flag=True, help="Show the lines that would change.")
+@shared
+def packconfig(options: Options, pack: str, route: str, dry_run: bool) -> None:
+    """Repair the quantization block in a pack's config.json, from the widths that the files have.
+
+    config.json.bak keeps the first state. A second run finds nothing to change.
+    """
+
+    def act(call: Call) -> None:
+        from cluster.app.packconfig import packconfig as repair
+        from cluster.weights.packconfig import Route
+
+        call.emit(repair(call.settings, call.open_one, pack, Route(route), dry=dry_run))
+
+    _run(options, act)
+
+
+VERBS = (relay, inspect, packconfig)
