@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import time
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
@@ -94,3 +95,10 @@ def clear(lab: Lab) -> None:
         lab.restore_control(node)
     lab.restore_link()
     nothing_is_left(lab)
+
+
+def signal_to(node: Node, title: str, number: int) -> float:
+    """Signal the one process of that title; the moment it was done."""
+    (process,) = [one for one in node.processes(title) if "rank.py" not in one.title and "cluster" not in one.argv]
+    node.kill(process.pid, number)
+    return time.monotonic()

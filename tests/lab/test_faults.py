@@ -71,10 +71,7 @@ def test_a_wrong_master_address_is_refused(lab: Lab) -> None:
     said = Cli(lab.a, STAND_IN | {"HEAD_IP": "10.77.0.9"})("start")
     assert said.code == 2
     assert said.failed["what"].startswith("10.77.0.9 is not an address of this machine")
-    note("wrong master address, on the head itself", said, left(lab))
-    sparkctl = Cli(lab.laptop, STAND_IN | {"HEAD_IP": "10.77.0.9", "HEAD_SSH": "spark-a"})
-    told = "10.77.0.9 is on no interface of this node; it has 10.77.0.1 (eth9), 10.77.1.1 (lan0)"
-    is_refused(sparkctl, lab, "wrong master address, from the laptop", "FABRIC.ADDRESS", told)
+    note("wrong master address (the head's own)", said, left(lab))
 
 
 def test_a_master_address_that_only_the_head_can_reach_is_refused_before_a_connection(lab: Lab) -> None:
@@ -240,6 +237,36 @@ def test_of_two_starts_at_once_one_is_told_who_holds_the_lock(lab: Lab, sparkctl
     assert sparkctl("status").result["lock"] == ""
 
 
+# ---- a rank that is gone without a trace
+
+
+def test_a_rank_killed_with_its_launcher_is_missed(lab: Lab, sparkctl: Cli) -> None:
+    is_served(sparkctl)
+    for process in ours(lab.a):  # the launcher is the oldest, and cannot say any more how its server ended
+        lab.a.kill(process.pid)
+    looked = sparkctl("status")
+    assert (looked.code, looked.result["state"]) == (8, "degraded")
+    assert looked.result["reasons"][0] == "rank 0 (head): it is not running, and left no exit code"
+    assert [rank["state"] for rank in looked.result["ranks"]] == ["vanished", "alive"]
+    note("everything of the head's rank killed, its launcher too", looked, left(lab, 0.0))
+    refused = sparkctl("start")
+    assert (refused.code, refused.failed["fix"]) == (4, "sparkctl restart")
+    assert sparkctl("restart").code == 0
+    assert sparkctl("status").code == 0
+
+
+def test_a_rank_whose_launcher_was_killed_is_degraded(lab: Lab, sparkctl: Cli) -> None:
+    is_served(sparkctl)
+    (launcher,) = [one for one in ours(lab.b) if "/agent/rank-" in one.title]
+    lab.b.kill(launcher.pid)
+    looked = sparkctl("status")
+    assert (looked.code, looked.result["state"]) == (8, "degraded")
+    assert [rank["state"] for rank in looked.result["ranks"]] == ["alive", "orphaned"]
+    note("launcher of the worker's rank killed alone", looked, left(lab, 0.0))
+    assert sparkctl("stop").code == 0
+    nothing_is_left(lab)
+
+
 # ---- nodes out of reach at a stop
 
 
@@ -254,7 +281,7 @@ def test_a_worker_out_of_reach_is_not_called_stopped(lab: Lab, sparkctl: Cli) ->
     note("worker out of reach at stop (control link cut)", said, "rank 1, still running")
     looked = sparkctl("status")
     assert (looked.code, looked.result["state"]) == (3, "cannot-tell")
-    assert looked.result["reasons"][0].startswith("worker does not answer: no connection to spark-b within")
+    assert looked.result["reasons"][0].startswith("worker does not answer: ")
     lab.restore_control(lab.b)
     assert sparkctl("status").code == 8
     assert sparkctl("stop").code == 0

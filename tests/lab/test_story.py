@@ -11,6 +11,7 @@ import jsonschema
 import pytest
 
 from tests.lab.cli import Cli, Event, Said, chat
+from tests.lab.faults import left, note, signal_to
 from tests.lab.nodes import Lab
 from tests.lab.specification import REPOSITORY
 
@@ -96,8 +97,17 @@ def test_a_laptop_drives_both_nodes_over_ssh(lab: Lab, vllm_venv: Path) -> None:
     assert {line["rank"] for line in sparkctl("logs", "--lines", "5").of("log-line")} == {0, 1}
     # The head itself sees what the laptop started: nothing is kept on the laptop.
     assert standing(Cli(lab.a, SETTINGS | {"VENV": str(vllm_venv)})("status")) == ("serving", ["alive", "alive"])
-    ended = sparkctl("stop")
-    assert (ended.code, ended.result["event"]) == (0, "stopped")
+    with sparkctl.begin("status", "--watch", "--every", "1") as watch:
+        at = signal_to(lab.a, "VLLM::EngineCore", signal.SIGKILL)
+        known = watch.wait_for(lambda event: event["state"] != "serving", "the watch sees it", after=at)
+        watch.signal(signal.SIGINT)
+        watch.end(30)
+    broken = sparkctl("status")
+    assert broken.code in (8, 9)
+    assert known - at < 15
+    assert broken.result["reasons"][0].startswith("rank 0 (head): its engine process died")
+    note("head's EngineCore killed, seen from the laptop", broken, left(lab, 0.0), known - at)
+    assert sparkctl("stop").code == 0
     assert (lab.a.processes(), lab.b.processes()) == ((), ())
     assert sparkctl("status").code == 9
 
