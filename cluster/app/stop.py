@@ -69,6 +69,7 @@ def _stop_node(node: Node, session: Session) -> NodeStopped:
     return parse_stop(result.text)
 
 
+AGAIN = "sparkctl stop again, once the node answers"
 LEFT = 5  # the agent's exit code when something is left
 
 
@@ -93,7 +94,7 @@ def _check(session: Session, outcomes: dict[str, NodeStopped | NodeError]) -> No
             f"cannot tell whether {names} stopped; the other ranks are gone",
             where=", ".join(lost),
             evidence=[str(one) for one in lost.values()],
-            fix="sparkctl stop again, once the node answers",
+            fix="\n".join([*dict.fromkeys(one.fix for one in lost.values() if one.fix), AGAIN]),
         )
     seen = look(session, ask_head=False, log_lines=0)
     _check_gone(seen)

@@ -77,7 +77,7 @@ def _state(node: str, seen: Identity) -> Finding:
     if not seen.state_writable:
         return Finding("DISK.STATE", Severity.REFUSAL, node, f"cannot write to {seen.state_path}", "our state folder")
     if seen.state_free < STATE_NEEDED:
-        fix = "free some space there, or set STATE_DIR to another disk"
+        fix = "free some space there, or set its HEAD_STATE_DIR or WORKER_STATE_DIR to another disk"
         return Finding("DISK.STATE", Severity.REFUSAL, node, observed, f"{format_bytes(STATE_NEEDED)} for logs", fix)
     return Finding("DISK.STATE", Severity.OK, node, observed)
 

@@ -59,6 +59,12 @@ class Dockerd:
             self._process.send_signal(signal.SIGTERM)
             self._process.wait(30)
             self._process = None
+        for place in reversed(self._mounts()):  # it leaves a network namespace mounted, which nobody could remove
+            subprocess.run(("umount", place), check=True)
+
+    def _mounts(self) -> list[str]:
+        places = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
+        return [place for place in places if place.startswith(f"{self.folder}/")]
 
     def __exit__(self, *_: object) -> None:
         for identity in self.run("ps", "-aq", check=False).stdout.split():
