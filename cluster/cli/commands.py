@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from cluster.cli.checking import doctor, fabric, preflight
+from cluster.cli.engram import pack
 from cluster.cli.help import Verb
 from cluster.cli.shared import shared
 from cluster.cli.weights import VERBS as WEIGHTS
@@ -252,5 +253,5 @@ def completion(shell: str) -> None:
     click.echo(found(cli=None, ctx_args={}, prog_name="sparkctl", complete_var="_SPARKCTL_COMPLETE").source())
 
 
-VERBS = (init, config, preflight, fabric, plan, fit, start, status, logs, smoke, doctor, restart, stop, *WEIGHTS,
+VERBS = (init, config, preflight, fabric, plan, fit, pack, start, status, logs, smoke, doctor, restart, stop, *WEIGHTS,
          completion)  # fmt: skip

@@ -89,7 +89,7 @@ Exit codes
 """,
     "pack": """
 Examples
-  sparkctl pack                       what HEAD_PACKED_DIR and WORKER_PACKED_DIR need
+  sparkctl pack                       every layer, on all nodes at once
   sparkctl pack --check               read all of it, and compare
   sparkctl pack --layer 14 --gentle   one layer, beside a server that answers
 

@@ -43,6 +43,13 @@ class GuardMode(StrEnum):
         )
 
 
+class EngramLayout(StrEnum):
+    """How rows lie in packed Engram files."""
+
+    DENSE = "dense"
+    PAGED = "paged"
+
+
 class Foreign(StrEnum):
     """What the guard may do with a process that is not ours."""
 
@@ -55,7 +62,6 @@ _IMAGE = "pulling, building and shipping images"
 _CONTAINER = "the container runtime"
 _SHARING = "sharing weights"
 _FETCH = "downloading weights"
-_ENGRAM = "packing and mounting Engram tables"
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,8 +147,8 @@ class Container:
     chat_template: str = setting(
         "", "Chat template on the head", env="CHAT_TEMPLATE_HOST", is_path=True, not_yet=_CONTAINER
     )
-    engram: str = setting("", "Engram tables inside", env="ENGRAM_MOUNT", is_path=True, not_yet=_CONTAINER)
-    packed: str = setting("", "Packed Engram files inside", env="PACKED_MOUNT", is_path=True, not_yet=_CONTAINER)
+    engram: str = setting("", "Engram tables inside", env="ENGRAM_MOUNT", is_path=True)
+    packed: str = setting("", "Packed Engram files inside", env="PACKED_MOUNT", is_path=True)
     tail: bool = setting(False, "Follow the logs after a start", env="TAIL", not_yet=_CONTAINER)
 
 
@@ -150,7 +156,14 @@ class Container:
 class Engram:
     """The Engram tables and the row store that reads them inside the ranks."""
 
-    source: str = setting("", "Folder of the slim tables", env="ENGRAM_SRC", is_path=True, not_yet=_ENGRAM)
+    source: str = setting(
+        "", "Folder that `pack` fills with links to the tables alone, on every node", env="ENGRAM_SRC", is_path=True
+    )
+    layout: EngramLayout = setting(
+        EngramLayout.DENSE,
+        "Layout of packed files: `dense` as published, `paged` with a checksum in every page",
+        env="ENGRAM_LAYOUT",
+    )
     disable: bool | None = setting(
         None, "Boot without them (debugging)", env="DSV41_ENGRAM_DISABLE", variable="DSV41_ENGRAM_DISABLE"
     )

@@ -4,6 +4,7 @@ import shlex
 from typing import assert_never
 
 from cluster.model.checks import ChecksReport, DoctorReport, FixReport, PreflightReport
+from cluster.model.engram import EngramReport
 from cluster.model.events import (
     ConfigReport,
     Failed,
@@ -24,6 +25,7 @@ from cluster.model.fit import FitReport
 from cluster.model.packs import AlignmentReport, InspectReport, PackConfigReport, PackReport, PatchReport
 from cluster.model.units import format_bytes, format_duration
 from cluster.report.checks import checks_lines, doctor_lines, fix_lines, preflight_lines
+from cluster.report.engram import engram_lines
 from cluster.report.fabric import fabric_lines
 from cluster.report.fit import fit_lines
 from cluster.report.layout import RANK_CODES, Line, Span, Tone, grid, labelled, line
@@ -31,7 +33,7 @@ from cluster.report.packs import pack_lines
 from cluster.report.status import status_lines
 
 Checked = PreflightReport | ChecksReport | FixReport | DoctorReport | FabricReport
-Packs = PackReport | AlignmentReport | InspectReport | PackConfigReport | PatchReport
+Packs = PackReport | AlignmentReport | InspectReport | PackConfigReport | PatchReport | EngramReport
 Result = Served | Stopped | ConfigReport | PlanReport | SmokeReport | FitReport | StatusReport | Checked | Packs
 
 
@@ -64,6 +66,8 @@ def result_lines(result: Result, width: int | None, *, quiet: bool = False) -> l
             return fabric_lines(result, width)
         case PackReport() | AlignmentReport() | InspectReport() | PackConfigReport() | PatchReport():
             return pack_lines(result, width)
+        case EngramReport():
+            return engram_lines(result, width)
         case _:
             assert_never(result)
 

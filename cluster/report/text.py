@@ -7,6 +7,7 @@ from typing import Self, assert_never
 
 from cluster.errors import Exit
 from cluster.model.checks import ChecksReport, DoctorReport, FixReport, PreflightReport
+from cluster.model.engram import EngramReport
 from cluster.model.events import (
     ConfigReport,
     Event,
@@ -88,7 +89,9 @@ class TextReporter:
                 self._write(event)
             case PreflightReport() | ChecksReport() | FixReport() | DoctorReport() | FabricReport():
                 self._write(event)
-            case PackReport() | AlignmentReport() | InspectReport() | PackConfigReport() | PatchReport():
+            case (
+                PackReport() | AlignmentReport() | InspectReport() | PackConfigReport() | PatchReport() | EngramReport()
+            ):
                 self._write(event)
             case _:
                 assert_never(event)
