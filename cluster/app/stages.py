@@ -19,8 +19,8 @@ class Stages:
     @contextmanager
     def stage(self, name: str, nodes: tuple[str, ...] = ()) -> Iterator[None]:
         began = self._clock()
-        self._emit(StageStarted(name, nodes))
         try:
+            self._emit(StageStarted(name, nodes))  # inside: who reads it may interrupt us at once
             yield
         except BaseException as error:
             detail = _said(error)
