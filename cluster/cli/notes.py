@@ -139,6 +139,18 @@ Exit codes
    2  usage, no such folder, no config.json
    4  refused: mixed widths in a layer, no EXL3 experts, a damaged shard
 """,
+    "patch": """
+Examples
+  sparkctl patch status vllm-deepseek-v4 --venv ~/vllm
+  sparkctl patch apply vllm-deepseek-v4 --venv ~/vllm
+  sparkctl patch apply ./mine.yaml --root /opt/vllm/vllm
+  sparkctl patch revert vllm-deepseek-v4 --venv ~/vllm
+
+Exit codes
+   0  done; status: patched   4  refused, nothing changed; status: drifted
+   2  usage, no such set      8  status: partly patched
+   9  status: not patched
+""",
     "completion": """
 Examples
   eval "$(sparkctl completion bash)"

@@ -155,4 +155,41 @@ def packconfig(options: Options, pack: str, route: str, dry_run: bool) -> None:
     _run(options, act)
 
 
-VERBS = (relay, inspect, packconfig)
+@click.command(cls=Verb, short_help="Patch the files of an installed package, and take it back.")
+@click.argument("what", type=click.Choice(["status", "apply", "revert"]))
+@click.argument("patches", metavar="SET|FILE")
+@click.option("--root", default="", metavar="DIR", help="The package's own folder instead of the one in VENV.")
+@click.option("--any-version", is_flag=True, help="Try a version that the set is not for; every anchor must still fit.")
+@shared
+def patch(options: Options, what: str, patches: str, root: str, any_version: bool) -> None:
+    """Patch the files of an installed package, and take it back.
+
+    A patch finds its place by the structure of the code, and the number of places must be the one it names. All is
+    planned before anything is written; one patch that does not fit refuses the whole set. Receipts beside the package
+    keep what each file was, and `revert` puts back exactly that, the newest first.
+    """
+
+    def act(call: Call) -> int:
+        from cluster.app import patch as patching
+        from cluster.model.packs import PatchState
+
+        match what:
+            case "apply":
+                report = patching.apply(call.settings, call.open_one, patches, root, any_version=any_version)
+            case "revert":
+                report = patching.revert(call.settings, call.open_one, patches, root)
+            case _:
+                report = patching.status(call.settings, call.open_one, patches, root)
+        call.emit(report)
+        if what != "status":
+            return Exit.DONE
+        return {
+            PatchState.PATCHED: Exit.DONE,
+            PatchState.PRISTINE: Exit.ABSENT,
+            PatchState.PARTIAL: Exit.DEGRADED,
+        }.get(report.state, Exit.REFUSED)
+
+    _run(options, act)
+
+
+VERBS = (relay, inspect, packconfig, patch)

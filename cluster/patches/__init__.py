@@ -1,0 +1,1 @@
+"""Sets of patches that we ship, one YAML file each."""
