@@ -50,13 +50,14 @@ def _one(session: Session, each: tuple[Way, int, int], number: int, seconds: flo
 
 
 def _pair(session: Session, way: Way, server: tuple[str, ...], client: tuple[str, ...]) -> str:
-    """What the client printed; what went wrong, when it failed."""
+    """What the client printed; where it has no figures, the other end's last words after it: those know more."""
     with ThreadPoolExecutor(1, thread_name_prefix="server") as pool:
         waits = pool.submit(_run, session, way.target, server)
         time.sleep(HEAD_START)
         told = _run(session, way.source, client)
-        waits.result()
-    return told
+        heard = waits.result()
+    has_figures = parse_bandwidth(told) is not None or parse_latency(told) is not None
+    return told if has_figures else f"{told}\n{parse_failure(told)}; at the other end: {parse_failure(heard)}"
 
 
 def _run(session: Session, node: str, argv: tuple[str, ...]) -> str:

@@ -1,5 +1,7 @@
 """ib_write_bw and ib_write_lat: their command lines and their figures."""
 
+from pathlib import Path
+
 from cluster.probe.perftest import bandwidth, latency, parse_bandwidth, parse_failure, parse_latency
 
 BANDWIDTH = """
@@ -36,3 +38,10 @@ def test_server_and_client_differ_by_the_address():
     )  # fmt: skip
     assert client[-1] == "10.40.0.2"
     assert latency("d", 3, 18516, "10.40.0.2")[0::12] == ("ib_write_lat", "10.40.0.2")
+
+
+def test_the_output_of_real_programs_is_read():
+    """perftest 4.5 over soft RoCE in an emulated machine: slow, but the same rows."""
+    folder = Path(__file__).parents[2] / "captured" / "fabric"
+    assert parse_bandwidth((folder / "ib_write_bw.txt").read_text()) == 0.15
+    assert parse_latency((folder / "ib_write_lat.txt").read_text()) == 4022.7
