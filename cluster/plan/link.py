@@ -23,7 +23,8 @@ def wire(node: NodeSettings, facts: NodeFacts, alone: bool) -> tuple[Wiring, tup
         case _, [one, *_] if one.is_loopback and not alone:
             return wired, (_loopback(node, facts, one),)
         case _, [one, *_] if not one.is_up:
-            return wired, (_finding(node, Severity.REFUSAL, f"{one.interface} has no carrier", "a link", "the cable"),)
+            fix = f"plug the cable in, at both ends; then `ip -br link show {one.interface}` says LOWER_UP"
+            return wired, (_finding(node, Severity.REFUSAL, f"{one.interface} has no carrier", "a link", fix),)
         case _:
             observed = f"{node.address} on {wired.interface}"
             return wired, (_finding(node, Severity.OK, observed),)
