@@ -28,6 +28,14 @@ place. `python -m tests.lab.faults_table` writes this page from the record of th
 | fault | command | after | it says | exit | left |
 |---|---|---:|---|---:|---|
 """
+FOOT = """
+What is left beside a death while serving is counted at once. The launcher of the rank that died ends the rest of its
+processes within ten seconds; the other rank may stay for ever (vLLM's headless rank does), and `sparkctl restart` or
+`sparkctl stop` ends it.
+
+A disk of the head that fills up while serving is not in the table, for it ends nothing: requests are answered, `status`
+says serving (exit 0), a second `start` has nothing to do, and `stop` works; only new lines of the logs are lost.
+"""
 NUMBER = re.compile(r"(?<=pid )\d+|\d{4}-\d\d-\d\dT[\d:.]+Z?")
 
 
@@ -36,7 +44,7 @@ def main() -> int:
         print(f"nothing is recorded in {RECORD}: run pytest tests/lab first", file=sys.stderr)
         return 1
     rows = [Row(**row) for row in json.loads(RECORD.read_text()).values()]
-    PAGE.write_text(HEAD + "".join(f"{line(row)}\n" for row in rows))
+    PAGE.write_text(HEAD + "".join(f"{line(row)}\n" for row in rows) + FOOT)
     print(f"{len(rows)} faults in {PAGE}")
     return 0
 
