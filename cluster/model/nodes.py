@@ -21,7 +21,7 @@ class NodeSettings:
     hca: str = setting(
         "",
         "Its RDMA device(s), as NCCL_IB_HCA takes them",
-        pattern=r"[\^=]{0,2}[A-Za-z0-9_]+(:\d+)?(,[A-Za-z0-9_]+(:\d+)?)*",
+        pattern=r"\^?=?[A-Za-z0-9_]+(:\d+){0,3}(,[A-Za-z0-9_]+(:\d+){0,3})*",
         allowed="RDMA device names, separated by commas",
     )
     gid: Gid | None = setting(
