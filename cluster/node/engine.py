@@ -90,17 +90,13 @@ class Engine:
                 seen = self.client.inspect_image(reference)
             except ImageNotFound:
                 return None
-        return ImageSeen(
-            id=seen["Id"],
-            tags=tuple(seen.get("RepoTags") or ()),
-            digests=tuple(seen.get("RepoDigests") or ()),
-            layers=tuple((seen.get("RootFS") or {}).get("Layers") or ()),
-            architecture=seen.get("Architecture") or "",
-            system=seen.get("Os") or "",
-            labels=tuple(sorted(((seen.get("Config") or {}).get("Labels") or {}).items())),
-            size=Bytes(seen.get("Size") or 0),
-            driver=(seen.get("GraphDriver") or {}).get("Name") or "",
-        )
+        return _image(seen)
+
+    def images(self) -> tuple[ImageSeen, ...]:
+        """Every image, those without a name too: their layers are what need not be sent."""
+        with self._door("listing images"):
+            found = [self.image(one["Id"]) for one in self.client.images()]
+        return tuple(one for one in found if one is not None)
 
     def pull(self, reference: str, on_progress: Callable[[str, int, int], None]) -> None:
         """`on_progress(layer, done, total)` in bytes, as the engine tells them."""
@@ -237,6 +233,20 @@ class Engine:
                 )
             case _:
                 return Unreachable(f"{doing} failed: the engine does not answer", where=where, evidence=[said])
+
+
+def _image(seen: Any) -> ImageSeen:
+    return ImageSeen(
+        id=seen["Id"],
+        tags=tuple(seen.get("RepoTags") or ()),
+        digests=tuple(seen.get("RepoDigests") or ()),
+        layers=tuple((seen.get("RootFS") or {}).get("Layers") or ()),
+        architecture=seen.get("Architecture") or "",
+        system=seen.get("Os") or "",
+        labels=tuple(sorted(((seen.get("Config") or {}).get("Labels") or {}).items())),
+        size=Bytes(seen.get("Size") or 0),
+        driver=(seen.get("GraphDriver") or {}).get("Name") or "",
+    )
 
 
 def _mount(mount: Mount) -> DockerMount:

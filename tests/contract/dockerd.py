@@ -1,5 +1,6 @@
 """A real dockerd for tests, started by hand: its own data root, socket and pid file; no bridge, no iptables."""
 
+import contextlib
 import json
 import os
 import shutil
@@ -30,6 +31,10 @@ class Dockerd:
 
     def __enter__(self) -> Self:
         self.folder.mkdir(parents=True, exist_ok=True)
+        return self.again()
+
+    def again(self) -> Self:
+        """Start it, also after it was killed: on what it left."""
         argv: list[str | Path] = ["dockerd", "--data-root", self.folder / "data", "--exec-root", self.folder / "exec"]
         argv += ["-H", f"unix://{self.socket}", "--pidfile", self.folder / "pid", "--bridge=none", "--iptables=false"]
         with (self.folder / "log").open("wb") as log:
@@ -62,6 +67,18 @@ class Dockerd:
         for place in reversed(self._mounts()):  # it leaves a network namespace mounted, which nobody could remove
             subprocess.run(("umount", place), check=True)
 
+    def kill(self) -> None:
+        """As a crash of the machine would: the engine and its containerd."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait(30)
+            self._process = None
+        containerd = self.folder / "exec" / "containerd" / "containerd.pid"
+        with contextlib.suppress(OSError, ValueError):
+            os.kill(int(containerd.read_text()), signal.SIGKILL)
+        for stale in (containerd, self.folder / "pid"):
+            stale.unlink(missing_ok=True)
+
     def _mounts(self) -> list[str]:
         places = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
         return [place for place in places if place.startswith(f"{self.folder}/")]
@@ -72,12 +89,16 @@ class Dockerd:
         self.stop()
 
 
-def busybox_image(name: str, *, layers: int = 1, size: int = 1000, salt: str = "") -> bytes:
-    """A `docker load` archive: static busybox as /bin/sh, then layers of `size` bytes. Built here, from no registry."""
+def busybox_image(name: str, *, layers: int = 1, size: int = 1000, salt: str = "", last: str = "") -> bytes:
+    """A `docker load` archive: static busybox as /bin/sh, then layers of `size` bytes. Built here, from no registry.
+
+    Two images of one salt that differ in `last` differ in their last layer alone.
+    """
     entries: dict[str, bytes] = {}
     diffs, paths = [], []
     for index in range(layers):
-        data = _layer(_busybox() if index == 0 else {f"data{index}": _bytes(size, f"{salt}{index}")})
+        seed = f"{salt}{index}{last if index + 1 == layers else ''}"
+        data = _layer(_busybox() if index == 0 else {f"data{index}": _bytes(size, seed)})
         diffs.append("sha256:" + _sha256(data))
         paths.append(f"{index:02d}{_sha256(data)[:12]}/layer.tar")
         entries[paths[-1]] = data

@@ -1,0 +1,31 @@
+"""How much room a node's disks have. Arguments as one JSON list of paths; `~/` is the node's home."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from typing import Any, Dict
+
+
+def room(path: str) -> Dict[str, Any]:
+    """Of the file system that the path is on, or would be on: a folder may not be made yet, or not ours to enter."""
+    place = os.path.expanduser(path)
+    while not _can_see(place):
+        place = os.path.dirname(place)
+    seen, disk = os.stat(place), os.statvfs(place)
+    inodes = disk.f_favail if disk.f_files else None
+    return {"mount": "%s (%d)" % (place, seen.st_dev), "device": seen.st_dev, "available": disk.f_bavail * disk.f_frsize,
+            "inodes": inodes}  # fmt: skip
+
+
+def _can_see(place: str) -> bool:
+    try:
+        os.statvfs(place)
+    except OSError:
+        return place in ("/", "")
+    return True
+
+
+if __name__ == "__main__":
+    print(json.dumps([room(path) for path in json.loads(sys.argv[1])]))

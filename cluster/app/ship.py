@@ -1,0 +1,230 @@
+"""Send the head's image to one worker: only the layers it lacks, over ssh between the nodes, proved afterwards."""
+
+import base64
+import json
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from typing import Any
+
+from cluster.app.agents import agent, source
+from cluster.app.observe import told
+from cluster.errors import Refused, SparkctlError, StepFailed, Unreachable
+from cluster.model.containers import ContainerSpec, EngineSeen, ImageSeen
+from cluster.model.events import Bound, Emit, Progress, Severity, Told
+from cluster.model.images import ImageShipped
+from cluster.model.kit import Ship
+from cluster.model.steps import Command
+from cluster.model.units import Bytes, Seconds
+from cluster.node.base import Node
+from cluster.node.engine import Engine
+from cluster.node.failures import NoSpace
+from cluster.plan.image import missing_layers
+from cluster.plan.image_room import Disk, EngineSaid, choose_way, engine_said, platform_words
+from cluster.runtime.bundle import bundle
+
+LONGEST = Seconds(6 * 3600)
+STAGE = "image"
+GZIP_MEDIA = "application/vnd.oci.image.layer.v1.tar"
+CONTAINERD = "/var/lib/containerd"
+AGAIN = "the same command again: what arrived is kept, and nothing of it is sent twice"
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """A node with its engine; `socket` is the engine's path there."""
+
+    node: Node
+    engine: Engine
+    seen: EngineSeen
+    socket: str
+
+    @property
+    def host(self) -> str:
+        return f"unix://{self.socket}"
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """How to send: `reach` are the words that run a command on the worker from the head; none when it is here."""
+
+    reach: tuple[str, ...]
+    ship: Ship = Ship.AUTO
+    staging: str = "~/.cache/sparkctl/blobs"
+    keep: bool = False
+
+
+def ship(head: Side, worker: Side, image: ImageSeen, tags: tuple[str, ...], way: Way, emit: Emit) -> ImageShipped:
+    """The worker has the image afterwards, or an error says why not and nothing half is left."""
+    missing = missing_layers(image.layers, (one.layers for one in worker.engine.images()))
+    request = _request(head, worker, image, tags, missing)
+    try:
+        described = _talk(head, {**request, "do": "describe"}, lambda said: None)
+    except StepFailed as error:
+        note = f"cannot read the engine's store ({'; '.join(error.evidence)}); exporting the whole image instead"
+        emit(Told(Severity.NOTE, note, head.node.name))
+        return _prove(worker, image, tags, _full(head, worker, image, request, way, emit))
+    total = sum(one["size"] for one in described["layers"])
+    request |= _staged(worker, way, Bytes(total))
+    try:
+        done = _send(head, worker, request, way, emit)
+    except StepFailed as error:
+        if not worker.seen.containerd_store or isinstance(error, NoSpace):
+            raise
+        worker.engine.remove_image(tags[0] if tags else image.id)  # it would pass for an image, and cannot run
+        emit(
+            Told(Severity.NOTE, f"the layers alone did not do ({error.what}); sending the whole image", head.node.name)
+        )
+        done = _full(head, worker, image, request, way, emit)
+    return _prove(worker, image, tags, replace(done, layers=len(described["layers"])))
+
+
+def _request(
+    head: Side, worker: Side, image: ImageSeen, tags: tuple[str, ...], missing: tuple[str, ...]
+) -> dict[str, Any]:
+    """What the program on the head is asked. A containerd store knows blobs, not chains: it is offered all of them."""
+    platform = (image.system, image.architecture)
+    return {
+        "engine": head.host,
+        "to": worker.host,
+        "to_containerd": worker.seen.containerd_store,
+        "roots": [head.seen.root, *([CONTAINERD] if head.seen.containerd_store else [])],
+        "driver": head.seen.store,
+        "containerd": head.seen.containerd_store,
+        "id": image.id,
+        "architecture": image.architecture,
+        "first": 0 if worker.seen.containerd_store else len(image.layers) - len(missing),
+        "skip": [],
+        "media": GZIP_MEDIA,
+        "tags": list(tags),
+        "platform": list(platform_words(worker.seen.version, *platform)),
+        "save_platform": list(platform_words(head.seen.version, *platform)),
+        "size": image.size,
+        "reader": base64.b64encode(bundle(map(source, ("layers", "read_layers")))).decode(),
+    }
+
+
+def _staged(worker: Side, way: Way, size: Bytes) -> dict[str, Any]:
+    """Room on the worker's disks, seen before a byte is sent."""
+    root = CONTAINERD if worker.seen.containerd_store else worker.seen.root
+    rows = json.loads(told(worker.node, worker.node.run(agent("room", [root, way.staging]))))
+    store, staging = (Disk(str(row["mount"]), Bytes(row["available"]), row["inodes"]) for row in rows)
+    if rows[0]["device"] == rows[1]["device"]:
+        staging = replace(staging, mount=store.mount)
+    need = choose_way(way.ship, size, size, Bytes(0), store, staging)
+    if not need.fits:
+        raise Refused(
+            f"no room for the image: {need.sentence}",
+            where=worker.node.name,
+            fix=f"on {worker.node.name}: docker system df, then docker image prune; or sparkctl image prune",
+        )
+    return {"stage": need.way is Ship.RSYNC, "staging": way.staging, "keep": way.keep}
+
+
+def _send(head: Side, worker: Side, request: dict[str, Any], way: Way, emit: Emit) -> ImageShipped:
+    program = source("receive")
+    path = f".cache/sparkctl/receive-{sha256(program).hexdigest()[:12]}.py"
+    worker.node.write(f"~/{path}", program, 0o600)
+    words = [*way.reach, "python3", "-IS", path] if way.reach else ["sh", "-c", f'exec python3 -IS "$HOME/{path}"']
+    return _carried(head, worker, {**request, "do": "send", "receiver": words}, emit, Bound.EXACT)
+
+
+def _full(head: Side, worker: Side, image: ImageSeen, request: dict[str, Any], way: Way, emit: Emit) -> ImageShipped:
+    words = [*way.reach, "docker", "-H", worker.host, "load", *request["platform"]]
+    return _carried(head, worker, {**request, "do": "full", "receiver": words}, emit, Bound.UPPER)
+
+
+def _carried(head: Side, worker: Side, request: dict[str, Any], emit: Emit, bound: Bound) -> ImageShipped:
+    seconds = 0.0
+
+    def show(said: dict[str, Any]) -> None:
+        nonlocal seconds
+        if "at" not in said:
+            return
+        rate = (said["at"] - said.get("before", 0)) / said["seconds"] if said["seconds"] else None
+        seconds = said["seconds"]
+        emit(Progress(STAGE, worker.node.name, said["at"], said["total"], "bytes", bound, rate, text="sending layers"))
+
+    try:
+        done = _talk(head, request, show)
+    except SparkctlError as error:
+        raise _placed(error, head, worker) from error
+    return ImageShipped(worker.node.name, done["how"], done["sent"], done["before"], 0, seconds)
+
+
+class _Said(StepFailed):
+    """What the program on the head gave up with, before it is known whose fault it was."""
+
+    kind = ""
+
+
+def _talk(head: Side, request: dict[str, Any], on_said: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
+    """Run the program on the head to its last word."""
+    last: dict[str, Any] = {}
+
+    def hear(line: str) -> None:
+        nonlocal last
+        said = json.loads(line)
+        if "done" in said or "error" in said or "layers" in said:
+            last = said
+        else:
+            on_said(said)
+
+    argv = ("python3", "-IS", "-", json.dumps(request))
+    program = bundle(map(source, ("layers", "ship")))
+    result = head.node.stream(Command(argv, stdin=program, limit=LONGEST), hear)
+    if last and "error" not in last:
+        return last
+    words = last.get("words") or result.err_text.strip().splitlines()[-5:]
+    failed = _Said("the image could not be sent", where=head.node.name, evidence=words)
+    failed.kind = last.get("error", "")
+    raise failed
+
+
+def _placed(error: SparkctlError, head: Side, worker: Side) -> SparkctlError:
+    """Whose fault it was: the way there, the worker's disk, its engine, or the head's."""
+    if not isinstance(error, _Said):
+        return error
+    words = error.evidence
+    name, text = worker.node.name, "\n".join(words)
+    match error.kind, engine_said(1, text):
+        case ("ssh" | "cut", _):
+            return Unreachable(f"the way from {head.node.name} broke", where=name, evidence=words, fix=AGAIN)
+        case ("no_space", _) | (_, EngineSaid.NO_SPACE):
+            return NoSpace(
+                "no space left for the image", where=name, evidence=words, fix=f"on {name}: docker system df"
+            )
+        case ("digest", _):
+            return StepFailed("a layer arrived damaged and was thrown away", where=name, evidence=words, fix=AGAIN)
+        case ("busy", _):
+            return StepFailed("another shipment is at work there", where=name, evidence=words, fix="wait for its end")
+        case (_, EngineSaid.DOWN):
+            fix = f"on {name}: sudo systemctl start docker; then {AGAIN}"
+            return StepFailed("the engine ended while it loaded", where=name, evidence=words, fix=fix)
+        case (_, EngineSaid.PERMISSION):
+            return StepFailed("no permission for the engine", where=name, evidence=words, fix="join the group docker")
+        case ("load" | "receiver", _):
+            return StepFailed("the engine did not take the image", where=name, evidence=words)
+        case _:
+            return error
+
+
+def _prove(worker: Side, image: ImageSeen, tags: tuple[str, ...], done: ImageShipped) -> ImageShipped:
+    """Inspecting is no proof: a container of it is created, never started, and its layers are compared."""
+    name = tags[0] if tags else image.id
+    seen = worker.engine.image(name)
+    if seen is None or seen.layers != image.layers:
+        layers = "no image" if seen is None else f"{len(seen.layers)} layers"
+        raise StepFailed(
+            "the image is not the head's after it was sent",
+            where=worker.node.name,
+            evidence=[f"{name}: {layers}, {len(image.layers)} expected"],
+        )
+    try:
+        probe = ContainerSpec(f"sparkctl-probe-{secrets.token_hex(4)}", seen.id, ("true",), host_ipc=False)
+        worker.engine.remove(worker.engine.create(probe))
+    except SparkctlError:
+        worker.engine.remove_image(name)
+        raise
+    return done

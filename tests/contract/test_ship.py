@@ -1,0 +1,226 @@
+"""Images between two real engines over a real sshd: only what is missing, nothing twice, nothing half, all of it proved."""
+
+import subprocess
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from cluster.app.ship import Side, Way, ship
+from cluster.errors import Refused, StepFailed, Unreachable
+from cluster.model.events import Progress, Told
+from cluster.model.kit import Ship
+from cluster.node.engine import Engine
+from cluster.node.local import LocalNode
+from cluster.plan.image import same_image
+from tests.contract import dockerd, sshd
+
+pytestmark = [
+    pytest.mark.contract,
+    pytest.mark.skipif(dockerd.missing() is not None, reason=f"not run: {dockerd.missing()}"),
+]
+
+LAYER = 3_000_000
+CIPHER = ("-c", "aes128-gcm@openssh.com")
+
+
+def archive(version: str) -> bytes:
+    """Four layers; versions differ in the last one alone."""
+    return dockerd.busybox_image(f"sparkctl-ship:{version}", layers=4, size=LAYER, salt="", last=version)
+
+
+@pytest.fixture(scope="module")
+def engines(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("ship")
+    with dockerd.Dockerd(folder / "head") as head, dockerd.Dockerd(folder / "worker") as worker:
+        head.run("load", data=archive("1"))
+        head.run("load", data=archive("2"))
+        yield head, worker
+
+
+class Pair:
+    """A head and a worker that are this machine, each with an engine of its own, and an ssh between them."""
+
+    def __init__(self, head: dockerd.Dockerd, worker: dockerd.Dockerd, server: sshd.Sshd, home: Path) -> None:
+        self.node = LocalNode("here")
+        self.head, self.worker = (self._side(one.socket) for one in (head, worker))
+        reach = ("ssh", "-F", str(server.ssh_config), "-o", "BatchMode=yes", *CIPHER, "node")
+        self.way = Way(reach, staging=str(home / "blobs"))
+        self.events: list[object] = []
+        self.staging = home / "blobs"
+
+    def _side(self, socket: str) -> Side:
+        engine = Engine(self.node, socket)
+        return Side(self.node, engine, engine.seen(), socket)
+
+    def image(self, version: str):
+        seen = self.head.engine.image(f"sparkctl-ship:{version}")
+        assert seen is not None
+        return seen
+
+    def send(self, version: str, way: Way | None = None):
+        return ship(
+            self.head, self.worker, self.image(version), (f"sparkctl-ship:{version}",), way or self.way,
+            self.events.append,
+        )  # fmt: skip
+
+    def is_equal(self, version: str) -> bool:
+        there = self.worker.engine.image(f"sparkctl-ship:{version}")
+        return there is not None and same_image(self.image(version), there) and there.id == self.image(version).id
+
+    def close(self) -> None:
+        for side in (self.head, self.worker):
+            side.engine.close()
+        self.node.close()
+
+
+@pytest.fixture
+def pair(engines, tmp_path):
+    with sshd.Sshd(tmp_path / "sshd") as server:
+        made = Pair(*engines, server, tmp_path)
+        yield made
+        made.close()
+    worker = engines[1]
+    for name in worker.run("images", "-aq").stdout.decode().split():
+        worker.run("rmi", "-f", name, check=False)
+
+
+def test_a_first_ship_sends_every_layer_once(pair):
+    done = pair.send("1")
+    assert (pair.is_equal("1"), done.how, done.layers, done.kept) == (True, "store", 4, 0)
+    whole = len(archive("1"))
+    assert whole * 0.95 < done.sent < whole * 1.05
+    assert not [one for one in pair.staging.iterdir() if one.name != "lock"]
+
+
+def test_a_second_ship_sends_the_changed_layer_alone(pair):
+    pair.send("1")
+    done = pair.send("2")
+    assert (pair.is_equal("2"), done.layers) == (True, 1)
+    assert LAYER <= done.sent < LAYER * 1.01
+
+
+def test_nothing_is_left_but_the_image(pair, engines):
+    pair.send("1")
+    assert engines[1].run("images", "-q").stdout.decode().count("\n") == 1
+    assert engines[1].run("ps", "-aq").stdout == b""
+
+
+def test_a_stream_does_not_stage(pair):
+    done = pair.send("1", Way(pair.way.reach, Ship.STREAM, pair.way.staging))
+    assert (pair.is_equal("1"), done.layers) == (True, 4)
+    assert not pair.staging.exists()
+
+
+def test_progress_has_bytes_and_a_true_end(pair):
+    pair.send("1")
+    told = [one for one in pair.events if isinstance(one, Progress)]
+    assert all(one.unit == "bytes" and one.total is not None and one.current <= one.total for one in told)
+    assert not [one for one in pair.events if isinstance(one, Told)]
+
+
+def test_a_cut_shipment_is_taken_up_inside_the_layer(pair, engines):
+    """What a run before brought is in the staging folder, or in the engine already."""
+    image = pair.image("1")
+    first = image.layers[0].partition(":")[2]
+    pair.staging.mkdir()
+    whole = read_layer(pair, 0)
+    (pair.staging / f"{first}.part").write_bytes(whole[:500_000])
+    done = pair.send("1")
+    assert (pair.is_equal("1"), done.kept) == (True, 500_000)
+    assert done.sent < len(archive("1")) - 490_000
+
+
+def test_a_damaged_part_is_thrown_away_and_sent_again(pair):
+    first = pair.image("1").layers[0].partition(":")[2]
+    pair.staging.mkdir()
+    (pair.staging / f"{first}.part").write_bytes(b"x" * 500_000)
+    with pytest.raises(StepFailed, match="damaged"):
+        pair.send("1")
+    assert not (pair.staging / f"{first}.part").exists()
+    pair.send("1")
+    assert pair.is_equal("1")
+
+
+def test_the_end_of_the_engine_during_a_load_is_told_and_the_next_run_repairs(engines, tmp_path_factory):
+    """The worker's dockerd is killed while it loads."""
+    tmp_path = tmp_path_factory.mktemp("kill")  # short: a socket's path may have no more than 104 characters
+    with sshd.Sshd(tmp_path / "sshd") as server, dockerd.Dockerd(tmp_path / "other") as other:
+        pair = Pair(engines[0], other, server, tmp_path)
+        killer = threading.Thread(target=kill_when, args=(other, tmp_path / "blobs"))
+        killer.start()
+        with pytest.raises(StepFailed) as caught:
+            pair.send("1")
+        killer.join()
+        assert caught.value.where == "here"
+        pair.close()
+        other.again()
+        pair = Pair(engines[0], other, server, tmp_path)
+        pair.send("1")
+        assert pair.is_equal("1")
+        pair.close()
+
+
+def test_a_full_disk_is_refused_before_a_byte_is_sent(engines, tmp_path_factory):
+    tmp_path = tmp_path_factory.mktemp("full")
+    small = tmp_path / "small"
+    small.mkdir()
+    subprocess.run(("mount", "-t", "tmpfs", "-o", "size=40m", "small", str(small)), check=True)
+    try:
+        with sshd.Sshd(tmp_path / "sshd") as server, dockerd.Dockerd(small) as full:
+            pair = Pair(engines[0], full, server, tmp_path)
+            with pytest.raises(Refused, match="no room for the image"):
+                pair.send("1")
+            assert pair.worker.engine.images() == ()
+            assert not pair.staging.exists()
+            pair.close()
+    finally:
+        subprocess.run(("umount", "--lazy", str(small)), check=True)
+
+
+def test_a_way_that_is_not_there_is_unreachable(pair):
+    nowhere = Way(("ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=2", "-p", "1", "127.0.0.1"), staging="/x")
+    with pytest.raises(Unreachable) as caught:
+        pair.send("1", nowhere)
+    assert "refused" in caught.value.evidence[0]
+
+
+def test_where_the_store_cannot_be_read_the_whole_image_is_exported(pair, tmp_path):
+    """As where the store is not as we know it: the program cannot find it."""
+    import dataclasses
+
+    blind = dataclasses.replace(pair.head.seen, root=str(tmp_path / "elsewhere"))
+    pair.head = dataclasses.replace(pair.head, seen=blind)
+    done = pair.send("1")
+    assert (pair.is_equal("1"), done.how) == (True, "full export")
+    (note,) = [one for one in pair.events if isinstance(one, Told)]
+    assert "exporting the whole image" in note.text
+
+
+def read_layer(pair: Pair, number: int) -> bytes:
+    from cluster.agent.layers import GraphStore
+
+    image = pair.image("1")
+    store = GraphStore(pair.head.seen.root, pair.head.seen.store, image.id)
+    return b"".join(store.read(number, 0))
+
+
+def kill_when(engine: dockerd.Dockerd, staging: Path) -> None:
+    """As soon as something has been staged: it is loaded next."""
+    end = time.monotonic() + 30
+    while time.monotonic() < end:
+        if staging.exists() and any(one.suffix == ".part" for one in staging.iterdir()):
+            break
+        time.sleep(0.001)
+    engine.kill()
+
+
+def test_a_layer_read_from_a_byte_on_is_the_rest_of_it(pair):
+    whole = read_layer(pair, 1)
+    from cluster.agent.layers import GraphStore
+
+    store = GraphStore(pair.head.seen.root, pair.head.seen.store, pair.image("1").id)
+    assert store.layers(1)[0]["size"] == len(whole)
+    for offset in (0, 1, 511, 512, 513, 1_000_000, len(whole) - 1):
+        assert b"".join(store.read(1, offset)) == whole[offset:]
