@@ -1,8 +1,9 @@
 """Every check before a boot: facts of all nodes, judged together, told, and refused before anything changes."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from cluster.app.boxes import look_at_boxes
+from cluster.app.engram import look_at_tables
 from cluster.app.ledger import MemoryPlan
 from cluster.app.memory import memory_findings, plan_memory
 from cluster.app.pace import REAL, Pace
@@ -15,8 +16,10 @@ from cluster.model.events import Emit, Finding, Severity, Told
 from cluster.model.facts import Identity, NodeFacts
 from cluster.model.settings import Settings
 from cluster.plan.boxes import BoxSeen, box_of, check_boxes
+from cluster.plan.engram import check_overlay, check_tables
 from cluster.plan.launch import Wiring, written_digest
 from cluster.plan.preflight import check_equal, refusals
+from cluster.probe.tables import TablesSeen
 from cluster.runtime.base import LaunchSpec
 
 LATER = frozenset({"RANKS.ARGV"})  # checked once the command lines lie on the nodes
@@ -52,16 +55,18 @@ class Gathered:
     seen: Survey
     hosts: dict[str, BoxSeen]
     memory: MemoryPlan | None
+    tables: dict[str, TablesSeen] = field(default_factory=dict)
 
 
 def gather(session: Session, emit: Emit, pace: Pace = REAL, *, memory: bool = True) -> Gathered:
     """Everything the checks want to know, asked side by side."""
-    seen, hosts, plan = session.at_once(
+    seen, hosts, plan, tables = session.at_once(
         lambda: survey(session, pace),
         lambda: look_at_boxes(session),
         lambda: plan_memory(session, emit) if memory else None,
+        lambda: look_at_tables(session),
     )
-    return Gathered(seen, hosts, plan)
+    return Gathered(seen, hosts, plan, tables)
 
 
 def findings_of(
@@ -74,6 +79,7 @@ def findings_of(
 def judge_all(settings: Settings, got: Gathered, *, ports: bool) -> tuple[Checked, list[Finding]]:
     wiring, found = judged(settings, got.seen, ports=ports)
     findings = [*found, *check_boxes(settings, got.hosts)]
+    findings += [*check_overlay(settings, got.seen.identities), *check_tables(settings, got.tables)]
     boxes = tuple(box_of(settings, node, got.hosts[node.name]) for node in settings.nodes if got.hosts)
     memory = got.memory if ports else None  # while the old ranks run, their memory is still to come
     if memory is not None:

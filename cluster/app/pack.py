@@ -8,6 +8,7 @@ from functools import cache
 from typing import Any
 
 from cluster.app.agents import agent, source
+from cluster.app.engram import tables_of
 from cluster.app.lock import held
 from cluster.app.observe import told
 from cluster.app.pace import REAL, Pace
@@ -29,13 +30,12 @@ from cluster.plan.pack import (
     node_pack,
     packed_folder,
 )
-from cluster.probe.tables import TablesSeen, parse_tables
+from cluster.probe.tables import TablesSeen
 from cluster.runtime.bundle import bundle
 from cluster.weights.packed import PACKER, pack_file
 
 STAGE = "pack"
 LONG = 24 * 3600.0
-LOOK = 120.0  # a long index on a disk that may be busy
 RESERVE = 1 << 30
 
 
@@ -96,8 +96,7 @@ def look(session: Session, folders: dict[str, str]) -> dict[str, TablesSeen]:
     settings = {node.name: node for node in session.settings.nodes}
 
     def ask(node: Node) -> TablesSeen:
-        want = {"folders": candidates(session.settings, settings[node.name]), "out": folders[node.name]}
-        return parse_tables(node.name, told(node, node.run(agent("tables", want, LOOK))))
+        return tables_of(node, candidates(session.settings, settings[node.name]), folders[node.name])
 
     return session.each(ask)
 

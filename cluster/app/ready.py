@@ -1,7 +1,7 @@
 """Wait until a boot serves, hangs, dies or runs out of time, and tell on the way how far each rank is."""
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from cluster.app.evidence import collect
 from cluster.app.pace import Pace
@@ -12,6 +12,7 @@ from cluster.errors import OutOfTime as OutOfTimeError
 from cluster.errors import RankDied, SparkctlError, Unreachable
 from cluster.model.events import Emit, Progress, Severity, StageTime, Told
 from cluster.plan.boot import Boot, CannotTell, Died, Hung, Loading, Observation, OutOfTime, Serving, Verdict
+from cluster.plan.engram import PROOF, needs_proof
 from cluster.plan.guard_told import stopped_by_guard
 from cluster.plan.readiness import advance, describe
 from cluster.probe.ranks import NodeLook, RankLook
@@ -60,10 +61,13 @@ def wait(session: Session, boot: str, emit: Emit, pace: Pace, note: Note = lambd
     """
     state = Boot.begin(members(session.settings), pace.clock())
     times, told = Times(state.began), _Teller(emit, pace.clock)
+    wanted = limits(session.settings)
+    if needs_proof(session.settings):  # only here are logs read from their first line
+        wanted = replace(wanted, proof=PROOF)
     with pace.watch(session, boot) as watch:
         while True:
             seen = watch.observe()
-            state = advance(state, seen, limits(session.settings))
+            state = advance(state, seen, wanted)
             times.note(seen, state.verdict)
             note(seen, watch.looks)
             told.tell(state)

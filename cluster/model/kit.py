@@ -50,6 +50,13 @@ class EngramLayout(StrEnum):
     PAGED = "paged"
 
 
+class EngramBackend(StrEnum):
+    """Who reads Engram rows from files inside a rank."""
+
+    OVERLAY = "overlay"
+    OWN = "own"
+
+
 class Foreign(StrEnum):
     """What the guard may do with a process that is not ours."""
 
@@ -149,6 +156,9 @@ class Container:
     )
     engram: str = setting("", "Engram tables inside", env="ENGRAM_MOUNT", is_path=True)
     packed: str = setting("", "Packed Engram files inside", env="PACKED_MOUNT", is_path=True)
+    mounts: tuple[str, ...] = setting(
+        (), "Further folders and files of the node inside, each `source:target` or `source:target:rw`", env="MOUNTS"
+    )
     tail: bool = setting(False, "Follow the logs after a start", env="TAIL", not_yet=_CONTAINER)
 
 
@@ -163,6 +173,11 @@ class Engram:
         EngramLayout.DENSE,
         "Layout of packed files: `dense` as published, `paged` with a checksum in every page",
         env="ENGRAM_LAYOUT",
+    )
+    backend: EngramBackend = setting(
+        EngramBackend.OVERLAY,
+        "Who reads rows from files: `overlay`, the plugin that comes with sparkctl, or the server's `own` code",
+        env="ENGRAM_BACKEND",
     )
     disable: bool | None = setting(
         None, "Boot without them (debugging)", env="DSV41_ENGRAM_DISABLE", variable="DSV41_ENGRAM_DISABLE"

@@ -126,7 +126,10 @@ class Observation:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Seconds unless said. `stalled` must be below VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS, or vLLM ends the hang first."""
+    """Seconds unless said. `stalled` must be below VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS, or vLLM ends the hang first.
+
+    proof  the part of the overlay that every rank's log must name as active before a token counts; empty for none
+    """
 
     wall: float = 1500.0
     quiet: float = 420.0
@@ -137,6 +140,7 @@ class Limits:
     gone_answers: int = 3
     lost_answers: int = 10
     idle_watts: float = 30.0
+    proof: str = ""
 
 
 # ---- verdicts
@@ -245,6 +249,7 @@ class RankState:
     evidence: tuple[Evidence, ...] = ()
     details: tuple[Evidence, ...] = ()
     hints: tuple[str, ...] = ()
+    proofs: frozenset[str] = frozenset()
     process: Process = field(default_factory=lambda: Unknown("not asked yet"))
     gone: int = 0
     lost: int = 0

@@ -7,6 +7,7 @@ from cluster.model.containers import Box, EngineSeen, ImageSeen, Mount
 from cluster.model.events import Finding, Severity
 from cluster.model.nodes import NodeSettings
 from cluster.model.settings import Settings
+from cluster.plan.engram import inside, source_folder
 from cluster.plan.image import same_image
 
 CACHES = (
@@ -47,11 +48,19 @@ def planned_box(settings: Settings, node: NodeSettings) -> Box:
 
 
 def _mounts(settings: Settings, node: NodeSettings) -> tuple[Mount, ...]:
-    """The model read-only; caches of compiled kernels writable, as each boot would compile them anew."""
+    """The model and its tables read-only; caches of compiled kernels writable, as each boot would compile them anew."""
     caches = tuple(
         Mount(getattr(node, name), target, read_only=False) for name, target in CACHES if getattr(node, name)
     )
-    return (Mount(node.model or settings.serve.model, settings.serve.model), *caches)
+    folders = zip((source_folder(settings, node), node.packed), inside(settings), strict=True)
+    tables = tuple(Mount(folder, target) for folder, target in folders if folder)
+    further = (further_mount(one) for one in settings.container.mounts)
+    return (Mount(node.model or settings.serve.model, settings.serve.model), *tables, *caches, *further)
+
+
+def further_mount(text: str) -> Mount:
+    source, target, *rest = text.split(":")
+    return Mount(source, target, read_only=rest != ["rw"])
 
 
 def check_boxes(settings: Settings, seen: Mapping[str, BoxSeen]) -> tuple[Finding, ...]:

@@ -11,6 +11,7 @@ from cluster.model.deployment import DeploymentId, deployment_root
 from cluster.model.flags import serve_flags, variables
 from cluster.model.settings import NodeSettings, Settings
 from cluster.model.steps import Write
+from cluster.plan.engram import common_variables, rank_variables
 from cluster.runtime.base import LaunchSpec, RankSpec
 
 # What may differ between ranks; everything else is compared before a boot, for vLLM boots unequal ranks and answers
@@ -18,11 +19,15 @@ from cluster.runtime.base import LaunchSpec, RankSpec
 RANK_FLAGS = ("--node-rank", "--headless")
 RANK_VARIABLES = frozenset(
     {
+        "DSV41_PACKED_DIR",
+        "DSV41_SOURCE",
         "GLOO_SOCKET_IFNAME",
         "NCCL_IB_GID_INDEX",
         "NCCL_IB_HCA",
         "NCCL_SOCKET_IFNAME",
         "SPARKCTL_RANK_DIR",
+        "SPARK_OVERLAY_ENGRAM_PACKED",
+        "SPARK_OVERLAY_ENGRAM_SOURCE",
         "TP_SOCKET_IFNAME",
         "VLLM_HOST_IP",
     }
@@ -102,7 +107,9 @@ def launch_spec(
                 rank=rank,
                 node=node.name,
                 argv=rank_argv(common, rank),
-                environment=tuple(sorted((environment | rank_environment(settings, wired)).items())),
+                environment=tuple(
+                    sorted((environment | rank_environment(settings, wired) | rank_variables(settings, node)).items())
+                ),
                 secrets=secrets if rank == 0 else (),
                 state_dir=node.state_dir,
                 box=boxes[rank] if boxes else None,
@@ -144,9 +151,9 @@ def common_argv(settings: Settings) -> tuple[str, ...]:
 
 
 def common_environment(settings: Settings) -> dict[str, str]:
-    """The variables that all ranks share: ours, those of settings, then the user's own."""
+    """The variables that all ranks share: ours, those of settings, then the user's own, and the overlay's."""
     ours = ALWAYS | {"VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS": f"{settings.launch.execute_timeout:.0f}"}
-    return ours | dict(variables(settings))
+    return ours | dict(variables(settings)) | common_variables(settings)
 
 
 def environment_digest(settings: Settings) -> str:

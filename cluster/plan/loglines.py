@@ -1,7 +1,7 @@
 """What one line of a rank's log says: how far the boot has come, a fault, a hint, periodic noise, or nothing special.
 
-A classified line is one of `Marker | Fault | Detail | Hint | Noise | Plain`. `progress_key` is the text by which two
-lines count as the same: one that merely repeats with another time, pid, port or duration is no progress.
+A classified line is one of `Marker | Proof | Fault | Detail | Hint | Noise | Plain`. `progress_key` is the text by
+which two lines count as the same: one that merely repeats with another time, pid, port or duration is no progress.
 """
 
 import re
@@ -59,6 +59,13 @@ class Marker:
 
 
 @dataclass(frozen=True, slots=True)
+class Proof:
+    """The overlay says that it is active in a process of this rank, with these parts."""
+
+    parts: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Noise:
     """A line that comes back by itself while nothing moves. It never counts as progress."""
 
@@ -68,7 +75,7 @@ class Plain:
     """Any other line."""
 
 
-Line = Marker | Fault | Detail | Hint | Noise | Plain
+Line = Marker | Proof | Fault | Detail | Hint | Noise | Plain
 
 # Every writer of these logs has its own idea of a line's head; each is cut, in turn, until none is left.
 _HEADS = re.compile(
@@ -112,6 +119,7 @@ _MARKERS: tuple[tuple[Phase, re.Pattern[str]], ...] = (
     (Phase.HTTP_UP, re.compile(r"^Starting vLLM server on (?P<detail>\S+)|^INFO:\s+Application startup complete")),
 )
 
+_PROOF = re.compile(r"^spark_overlay \S+ active in vLLM \S+: (?P<parts>.*)$")
 _NOISE = re.compile(
     r"No available shared memory broadcast block found"
     r"|^Engine \d+: Avg prompt throughput: "
@@ -145,6 +153,9 @@ def classify(raw: str) -> Line:
         match = pattern.search(message)
         if match is not None:
             return _marker(phase, match)
+    proof = _PROOF.search(message)
+    if proof is not None:
+        return Proof(tuple(proof["parts"].split()))
     return Noise() if _NOISE.search(message) else Plain()
 
 

@@ -49,7 +49,7 @@ def advance(state: Boot, seen: Observation, limits: Limits) -> Boot:
         for rank in state.ranks
     )
     state = _ask_head(replace(state, ranks=ranks), seen)
-    state = _note_serving(state, seen)
+    state = _note_serving(_demand_proof(state, seen.now, limits), seen)
     state = replace(state, verdict=_judge(state, seen.now, limits))
     return _tell(state, seen, limits)
 
@@ -154,6 +154,19 @@ def _blame_head(state: Boot, now: float, cause: str, line: str) -> Boot:
     piece = Evidence(now, Weight.SYMPTOM, cause, line or cause, 0)
     ranks = tuple(with_evidence(rank, piece) if rank.member.rank == 0 else rank for rank in state.ranks)
     return replace(state, ranks=ranks)
+
+
+def _demand_proof(state: Boot, now: float, limits: Limits) -> Boot:
+    """A rank whose overlay is not active answers, and answers wrong: a token of it proves nothing."""
+    if not (limits.proof and state.proof and state.served_at is None):
+        return state
+    cause = f"it serves, but its log does not say that the overlay is active with {limits.proof}"
+    piece = Evidence(now, Weight.OWN, cause, f"no line `spark_overlay ... active in vLLM ...: {limits.proof}`", 0, True)
+    ranks = tuple(
+        rank if limits.proof in rank.proofs else with_evidence(rank, replace(piece, blames=rank.member.rank))
+        for rank in state.ranks
+    )
+    return state if ranks == state.ranks else replace(state, ranks=ranks, proof="")
 
 
 def _note_serving(state: Boot, seen: Observation) -> Boot:

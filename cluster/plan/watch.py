@@ -19,7 +19,7 @@ from cluster.plan.boot import (
     Weight,
 )
 from cluster.plan.faultlines import TOLD_TO_STOP, Blame, Detail, Fault, Force, Hint, signal_text
-from cluster.plan.loglines import Marker, Noise, Phase, Plain, classify, message_of, progress_key
+from cluster.plan.loglines import Marker, Noise, Phase, Plain, Proof, classify, message_of, progress_key
 from cluster.probe.ras import RasReport, RasVerdict
 
 _TEXTS_REMEMBERED = 512
@@ -61,6 +61,8 @@ def _read(rank: RankState, line: LogLine, members: Sequence[Member]) -> RankStat
             return _progress(replace(rank, details=(*recent, piece)[:_DETAILS_KEPT]), line)
         case Marker():
             return _progress(_reach(rank, what, line.at), line)
+        case Proof(parts):
+            return _progress(replace(rank, proofs=rank.proofs | frozenset(parts)), line)
         case Plain():
             return _progress(rank, line)
         case Noise():
