@@ -1,9 +1,10 @@
 """Write safetensors files out of pieces of others, and place links beside them. Runs on a node.
 
-Argument: {"folder", "orders": [file, ...], "links": [[name, target, how], ...], "threads", "verify", "sums"}; `how` is
-symlink, hardlink or copy. An order is a JSON file {"name", "size", "header", "sources", "pieces"}; a piece is
-["copy", at, length, source, start], ["weave", at, length, [[source, start], ...], run] (rows of `run` bytes from every
-part in turn) or ["same", at, length, [[source, start], ...], tensor] (parts that must be equal; the first is taken).
+Argument: {"folder", "orders": [file, ...], "links": [[name, target, how], ...], "digest": [name, ...], "threads",
+"verify", "sums", "size"}; `how` is symlink, hardlink or copy; files to `digest` are only read. An order is a JSON file
+{"name", "size", "header", "sources", "pieces"}; a piece is ["copy", at, length, source, start], or
+["weave", at, length, [[source, start], ...], run], rows of `run` bytes from every part in turn, or
+["same", at, length, [[source, start], ...], tensor], parts that must be equal, of which the first is taken.
 What no piece covers is zero. Orders are removed in the end, when all went well.
 
 Answers in JSON lines: progress, done, refused; exit code 1 when anything was refused. A file has the name NAME.part
@@ -261,6 +262,12 @@ def digest(path: str) -> str:
             found.update(memoryview(buffer)[:got])
 
 
+def tell_digest(folder: str, name: str) -> None:
+    path = os.path.join(folder, name)
+    sha256 = digest(path)
+    say("done", name=name, size=os.stat(path).st_size, seconds=0.0, sha256=sha256, how="digest")
+
+
 def head_of(order: dict[str, Any]) -> bytes:
     text: bytes = order["header"].encode()
     return struct.pack("<Q", len(text)) + text
@@ -379,6 +386,7 @@ def main(request: dict[str, Any]) -> int:
     for name, target, how in request["links"]:
         if not guarded(name, lambda: place(folder, name, target, how, request["sums"])):  # noqa: B023  # called at once
             failed.append(name)
+    failed += [name for name in request["digest"] if not guarded(name, lambda name=name: tell_digest(folder, name))]
     threads = [
         threading.Thread(target=work, args=(todo, failed, request, tally), daemon=True)
         for _ in range(min(request["threads"], len(request["orders"])))

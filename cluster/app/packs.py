@@ -170,9 +170,10 @@ def carry_out(
     assemblies: Sequence[Assembly],
     links: Sequence[Link],
     how: Order,
+    digests: Sequence[str] = (),
 ) -> Outcome:
-    """Write and link on the node. The orders lie beside the files until all is well."""
-    if not assemblies and not links:
+    """Write and link on the node. The orders lie beside the files until all is well. `digests` are only read."""
+    if not assemblies and not links and not digests:
         return Outcome((), {})
     orders = []
     for one in assemblies:
@@ -183,6 +184,7 @@ def carry_out(
         "folder": str(target),
         "orders": orders,
         "links": links,
+        "digest": digests,
         "threads": how.threads,
         "verify": how.verify,
         "sums": how.sums,
@@ -197,8 +199,10 @@ def carry_out(
             case "progress":
                 emit(Progress(stage, node.name, said["done"], said["size"], "bytes", rate=said["rate"]))
             case "done":
-                made = {"symlink": Made.LINKED, "hardlink": Made.LINKED, "copy": Made.COPIED, "": Made.WRITTEN}
-                files.append(PackFile(said["name"], made[said.get("how", "")], said["size"], said["seconds"]))
+                made = {"symlink": Made.LINKED, "hardlink": Made.LINKED, "copy": Made.COPIED, "digest": Made.KEPT}
+                files.append(
+                    PackFile(said["name"], made.get(said.get("how", ""), Made.WRITTEN), said["size"], said["seconds"])
+                )
                 if said["sha256"]:
                     sums[said["name"]] = said["sha256"]
             case _:

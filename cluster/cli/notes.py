@@ -139,6 +139,23 @@ Exit codes
    2  usage, no such folder, no config.json
    4  refused: mixed widths in a layer, no EXL3 experts, a damaged shard
 """,
+    "coalesce": """
+Examples
+  sparkctl coalesce ~/models/tp4 ~/models/tp1
+  sparkctl coalesce --check ~/models/tp1
+
+Exit codes
+   0  joined; --check: sound  4  refused; --check: a file is not what it was
+   2  usage, no such folder   5  a file failed, or slices differ that must not
+""",
+    "draft": """
+Examples
+  sparkctl draft ~/models/tp1 ~/models/draft-k64 --plan ~/models/tp1/REAP_K216_PLAN.json
+
+Exit codes
+   0  made                    4  refused: TARGET is there, the pack is not whole
+   2  usage, too few experts  5  the file failed
+""",
     "patch": """
 Examples
   sparkctl patch status vllm-deepseek-v4 --venv ~/vllm

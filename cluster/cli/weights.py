@@ -192,4 +192,93 @@ def patch(options: Options, what: str, patches: str, root: str, any_version: boo
     _run(options, act)
 
 
-VERBS = (relay, inspect, packconfig, patch)
+@click.command(cls=Verb, short_help="Join a rank-sliced pack into one rank's, without touching a weight.")
+@click.argument("source")
+@click.argument("target", required=False)
+@click.option("--check", is_flag=True, help="Only hold the joined pack SOURCE against its manifest.")
+@click.option("--link", type=LINKS, default="hardlink", show_default=True, help="How unsliced files get there.")
+@click.option("--sums/--no-sums", default=True, help="Digests in the manifest, which --check needs (default).")
+@_threads
+@_verify
+@_reserve
+@_dry
+@shared
+def coalesce(
+    options: Options,
+    source: str,
+    target: str | None,
+    check: bool,
+    link: str,
+    sums: bool,
+    jobs: int,
+    verify: bool,
+    reserve: int,
+    dry_run: bool,
+) -> None:
+    """Join a rank-sliced pack into one rank's, without touching a weight.
+
+    Slices are joined along the dimension that each was cut, and what must be equal on all ranks is compared. SOURCE is
+    not touched. A second run keeps what is complete; the manifest lists every tensor file with its digest.
+    """
+
+    def act(call: Call) -> int:
+        from cluster.app.coalesce import Wanted
+        from cluster.app.coalesce import check as hold
+        from cluster.app.coalesce import coalesce as join
+        from cluster.app.packs import Order
+
+        if check:
+            report = hold(call.settings, call.open_one, call.emit, source)
+            call.emit(report)
+            return Exit.DONE if report.ok else Exit.REFUSED
+        wanted = Wanted(source, target or "", link, Order(jobs, verify, sums), reserve, dry_run)
+        report = join(call.settings, call.open_one, call.emit, wanted)
+        call.emit(report)
+        return Exit.DONE if report.ok else Exit.STEP_FAILED
+
+    if target is None and not check:
+        raise click.UsageError("TARGET is missing: the folder of the new pack")
+    _run(options, act)
+
+
+@click.command(cls=Verb, short_help="Make a small drafting model out of a pack's own.")
+@click.argument("source")
+@click.argument("target")
+@click.option("--plan", required=True, metavar="FILE", help="The plan by which the pack was pruned.")
+@click.option("--experts", type=int, default=64, show_default=True, help="Experts that each stage keeps.")
+@click.option("--structured", type=click.IntRange(0), default=32, show_default=True,
+              help="Of these, for each kind of structured answer.")  # fmt: skip
+@_verify
+@_reserve
+@_dry
+@shared
+def draft(
+    options: Options,
+    source: str,
+    target: str,
+    plan: str,
+    experts: int,
+    structured: int,
+    verify: bool,
+    reserve: int,
+    dry_run: bool,
+) -> None:
+    """Make a small drafting model out of a pack's own: some experts of each stage, renumbered, the rest as it is.
+
+    TARGET must not be there; it appears when it is complete. The pack is not touched.
+    """
+
+    def act(call: Call) -> int:
+        from cluster.app.draft import Wanted, make_draft
+        from cluster.app.packs import Order
+
+        order = Order(1, verify, sums=True)
+        wanted = Wanted(source, target, plan, experts, structured, order, reserve, dry_run)
+        report = make_draft(call.settings, call.open_one, call.emit, wanted)
+        call.emit(report)
+        return Exit.DONE if report.ok else Exit.STEP_FAILED
+
+    _run(options, act)
+
+
+VERBS = (relay, inspect, packconfig, coalesce, draft, patch)
