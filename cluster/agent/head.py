@@ -51,8 +51,8 @@ def ask(http: Json, method: str, path: str, limit: float, body: Optional[Json] =
 
 
 def ask_health(http: Json) -> Json:
-    """What /health says, and the counters when it says anything."""
-    health, _ = ask(http, "GET", "/health", HEALTH_LIMIT)
+    """What its readiness path says, and the counters when it says anything."""
+    health, _ = ask(http, "GET", http.get("ready") or "/health", HEALTH_LIMIT)
     metrics = ask_counters(http) if isinstance(health, int) else None
     return {"at": time.time(), "health": health, "metrics": metrics, "later": None, "completion": None}
 

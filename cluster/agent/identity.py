@@ -1,6 +1,7 @@
 """Say exactly what a rank on this node would run: package versions and a digest of the model. Runs on a node.
 
-Argument: JSON {"venv", "model", "key_file", "state_dir"}, empty where there is none.
+Argument: JSON {"venv", "program", "model", "key_file", "state_dir"}, empty where there is none; the program is that
+of a server other than vLLM.
 Answer: JSON {"python", "packages": {name: version}, "server": bool, "model": {"present", "files", "bytes", "digest",
 "how", "unreadable": [...]}, "key": {...}, "state": {"free": bytes, "writable": bool}}.
 
@@ -16,6 +17,7 @@ import hashlib
 import json
 import os
 import re
+import shutil
 import struct
 import sys
 from typing import Any
@@ -108,11 +110,12 @@ def state(path: str) -> dict[str, Any]:
 def main() -> None:
     want = json.loads(sys.argv[1])
     venv = os.path.expanduser(want["venv"])
+    program = os.path.expanduser(want.get("program") or (os.path.join(venv, "bin", "vllm") if venv else ""))
     json.dump(
         {
             "python": "%d.%d.%d" % sys.version_info[:3],
             "packages": packages(venv) if venv else {},
-            "server": os.access(os.path.join(venv, "bin", "vllm"), os.X_OK) if venv else False,
+            "server": shutil.which(program) is not None if program else False,
             "model": model(os.path.expanduser(want["model"])) if want["model"] else None,
             "key": key(want["key_file"]),
             "state": state(want["state_dir"]),

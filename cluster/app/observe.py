@@ -9,6 +9,7 @@ from cluster.model.facts import Identity, NodeFacts
 from cluster.model.host import NO_HOST
 from cluster.model.settings import NodeSettings, RuntimeKind, Settings
 from cluster.node.base import Node, Result
+from cluster.plan.launch import filled_words
 from cluster.probe.base import Answer, Probe
 from cluster.probe.host import GPUS, HOST
 from cluster.probe.identity import parse_identity
@@ -51,6 +52,7 @@ def identity_of(node: Node, settings: Settings, mine: NodeSettings) -> Identity:
     in_box = settings.launch.runtime is RuntimeKind.CONTAINER
     want = {
         "venv": "" if in_box else settings.launch.venv,
+        "program": "" if in_box or not settings.launch.command else filled_words(settings)[0],
         "model": (mine.model or settings.serve.model) if in_box and settings.serve.model else settings.serve.model,
         "key_file": settings.serve.api_key_file if mine is settings.head else "",
         "state_dir": mine.state_dir,

@@ -7,7 +7,7 @@ from cluster.app.guard import guard_of
 from cluster.app.ranks import launcher
 from cluster.model.deployment import DeploymentId
 from cluster.model.events import PlannedStage, PlannedStep, PlanReport
-from cluster.model.settings import NodeSettings, Settings
+from cluster.model.settings import NodeSettings, Settings, is_alone
 from cluster.model.steps import Plan, Stage
 from cluster.plan.boxes import planned_box
 from cluster.plan.launch import Wiring, key_step, launch_spec
@@ -46,7 +46,7 @@ def _notes(settings: Settings) -> list[str]:
     notes = [
         f"{node.name}: the interface is read on the node: the one that carries {node.address}"
         for node in settings.nodes
-        if not node.interface
+        if not node.interface and not is_alone(settings)
     ]
     notes.append("before this: checks on every node (addresses, ports, server, model, equal versions, disk, key file)")
     notes.append("after this: wait until every rank lives and one token was made")

@@ -42,6 +42,7 @@ def launcher(settings: Settings) -> Runtime:
 
 
 OK = 200
+UNAVAILABLE = 503
 
 
 def where(settings: Settings, node: NodeSettings) -> Where:
@@ -58,6 +59,7 @@ def head_question(settings: Settings) -> HeadQuestion:
         port=settings.serve.port,
         model=settings.serve.served_model_name or settings.serve.model,
         key_file=key_file(settings) or None,
+        ready=settings.watch.ready_path,
     )
 
 
@@ -122,10 +124,13 @@ def _process(rank: RankLook, node_now: float, now: float) -> Process:
             return Gone()
 
 
-def head_sight(seen: HeadSeen | None) -> HeadSight:
+def head_sight(seen: HeadSeen | None, settings: Settings) -> HeadSight:
+    """503 of vLLM's /health is a dead engine; of a path that says whether a model is loaded, it is one that loads."""
     if seen is None:
         return HeadSight()
-    return HeadSight(_health(seen.health), _completion(seen.completion), seen.later or seen.counters)
+    loads = seen.health == UNAVAILABLE and settings.watch.ready_path != "/health"
+    health = Silence.UNANSWERED if loads else _health(seen.health)
+    return HeadSight(health, _completion(seen.completion), seen.later or seen.counters)
 
 
 def _health(answer: HttpAnswer) -> Health:

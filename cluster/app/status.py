@@ -77,7 +77,7 @@ def examine(session: Session, kept: Kept) -> tuple[StatusReport, tuple[NodeLook,
     sights = tuple(_sight(settings, name, one, boot, now) for name, one in looks.items())
     asked = looks.get(settings.head.name)
     head = asked.head if isinstance(asked, NodeLook) else None
-    seen_head = head_sight(head)
+    seen_head = head_sight(head, settings)
     observation = Observation(now, sights, seen_head)
     before = head.counters if head is not None and head.later is not None else None
     judged = assess(members(settings), observation, limits(settings), before, APART if before else 0.0)

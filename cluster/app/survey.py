@@ -12,7 +12,7 @@ from cluster.model.events import Finding, Severity
 from cluster.model.facts import Identity, NodeFacts
 from cluster.model.host import Reached
 from cluster.model.rules import is_local
-from cluster.model.settings import Settings
+from cluster.model.settings import Settings, is_alone
 from cluster.plan.fabric_checks import wire_ranks
 from cluster.plan.host_checks import check_machines, check_owner
 from cluster.plan.launch import Wiring
@@ -63,7 +63,7 @@ def identities(session: Session) -> dict[str, Identity]:
 
 def _reach(settings: Settings, name: str) -> tuple[Probe[tuple[Reached, ...]], ...]:
     """What this node is to reach of the others; nothing when all ranks are on one machine."""
-    if all(is_local(node) for node in settings.nodes):
+    if _together(settings):
         return ()
     peers = [
         {"address": node.address, "ports": ports_wanted(settings, node.name)}
@@ -74,10 +74,15 @@ def _reach(settings: Settings, name: str) -> tuple[Probe[tuple[Reached, ...]], .
     return (Probe(REACHED, Ask(("python3", "-I", "-c", source("reach").decode(), want)), parse_reach, ()),)
 
 
+def _together(settings: Settings) -> bool:
+    """All ranks are on one machine, so there is no fabric to look at."""
+    return is_alone(settings) or all(is_local(node) for node in settings.nodes)
+
+
 def judged(settings: Settings, seen: Survey, *, ports: bool = True) -> tuple[tuple[Wiring, ...], tuple[Finding, ...]]:
     """Every check but that of memory. `ports`: the head's ports must be free, so no rank of ours may hold them."""
     wiring, findings = wire_ranks(settings, seen.facts)
-    alone = all(is_local(node) for node in settings.nodes)
+    alone = _together(settings)
     head = settings.head.name
     told = [*findings, *(check_ports(settings, seen.facts[head]) if ports else ())]
     for node, wired in zip(settings.nodes, wiring, strict=True):

@@ -104,7 +104,7 @@ class Sightings:
 
     def _fresh(self, seen: HeadSeen | None) -> HeadSight:
         """A look repeats the last completion until there is another; one failure must not count many times."""
-        sight = head_sight(seen)
+        sight = head_sight(seen, self._settings)
         if seen is None or seen.completion is None or _is_good(sight.completion):
             return sight
         if seen.completion.at == self._failed_at:

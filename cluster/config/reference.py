@@ -28,6 +28,7 @@ TITLES = {
     "container": "Containers",
     "engram": "Engram tables",
     "guard": "The memory guard",
+    "exl3": "Native ExLlamaV3",
 }
 
 COMMON = (

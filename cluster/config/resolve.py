@@ -1,7 +1,7 @@
 """All layers meet here: one pure function from what was written to the settings, each value with its origin."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from types import MappingProxyType
 from typing import Any
@@ -43,7 +43,7 @@ def resolve(layers: Iterable[Layer], need: Need = Need.SERVE) -> Resolved:
     if wrong:
         raise settings_error(wrong)
     cautions = [caution for layer in ordered for caution in layer.cautions]
-    cautions += [*_differing(ordered, heard), *rules.cautions(settings, origins)]
+    cautions += [*_differing(ordered, heard), *rules.cautions(settings, origins), *_without_worker(ordered, count)]
     summary = next((layer.summary for layer in ordered if layer.summary), "")
     return Resolved(settings, MappingProxyType(origins), tuple(cautions), summary)
 
@@ -61,10 +61,31 @@ def _is_about(problem: Problem, names: Sequence[str]) -> bool:
 
 
 def _count_nodes(ordered: Sequence[Layer]) -> int:
-    """The strongest list of nodes counts; a recipe's only while nobody else places a node."""
+    """The strongest list of nodes counts; a recipe's longer one only while nobody else places a node.
+
+    A recipe for one node stays one wherever that node is placed. Without a list NNODES=1 says it.
+    """
     placed = _placed_by_hand(ordered)
-    listed = [layer.nodes for layer in ordered if layer.nodes and not (layer.rank is Rank.RECIPE and placed)]
-    return listed[-1] if listed else TWO
+    listed = [
+        layer.nodes
+        for layer in ordered
+        if layer.nodes and not (layer.rank is Rank.RECIPE and placed and layer.nodes > 1)
+    ]
+    alone = [given.raw for layer in ordered for given in layer.given if given.key == "launch.nnodes" and given.raw]
+    return listed[-1] if listed else 1 if alone[-1:] == ["1"] else TWO
+
+
+def _without_worker(ordered: Sequence[Layer], count: int) -> Iterator[Caution]:
+    """A `.env` for two nodes under a recipe for one."""
+    found = [
+        given
+        for layer in ordered
+        for given in layer.given
+        if layer.rank is not Rank.RECIPE and _node_part(given.key)[0] == "worker" and given.raw
+    ]
+    if count == 1 and found:
+        names = ", ".join(dict.fromkeys(name_of(given.key) for given in found))
+        yield Caution("one-node", found[0].origin, f"there is one node: {names} of a worker is not used")
 
 
 def _placed_by_hand(ordered: Sequence[Layer]) -> bool:

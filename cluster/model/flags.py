@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from math import ceil
 from typing import Any
 
+from cluster.model.exl3 import exl3_variables
 from cluster.model.serve import Speculation
 from cluster.model.settings import Serve, Settings, table
 from cluster.model.table import Row
@@ -72,7 +73,8 @@ def variables(settings: Settings) -> tuple[tuple[str, str], ...]:
     """Environment variables of every rank, by name; those named in `launch.environment` come last and win."""
     named = {row.meta.variable: value_of(settings, row.key) for row in table() if row.meta.variable}
     said = {name: text(value) for name, value in named.items() if value not in (None, "", ())}
-    return tuple(sorted((said | dict(settings.launch.environment)).items()))
+    held = exl3_variables(settings.exl3, settings.serve.max_model_len)
+    return tuple(sorted((said | held | dict(settings.launch.environment)).items()))
 
 
 def text(value: Any) -> str:

@@ -159,6 +159,9 @@ class Container:
     mounts: tuple[str, ...] = setting(
         (), "Further folders and files of the node inside, each `source:target` or `source:target:rw`", env="MOUNTS"
     )
+    mounts: tuple[str, ...] = setting(
+        (), "Further folders and files of the node inside, each `source:target` or `source:target:rw`", env="MOUNTS"
+    )
     tail: bool = setting(False, "Follow the logs after a start", env="TAIL", not_yet=_CONTAINER)
 
 

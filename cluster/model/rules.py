@@ -6,6 +6,7 @@ from ipaddress import IPv4Address
 
 from cluster.model.flags import value_of
 from cluster.model.need import Need
+from cluster.model.rules_server import kept_pages, mounts, own_server, sparkinfer
 from cluster.model.settings import NodeSettings, RuntimeKind, Settings, node_key, table
 from cluster.model.table import Caution, Problem
 from cluster.model.values import show
@@ -80,7 +81,8 @@ def _rules(need: Need) -> tuple[Callable[[Settings, Origins], Iterator[Problem]]
         case Need.NODES:
             return (_nodes, _names)
         case Need.SERVE:
-            return (_nodes, _names, _served, _ranks, _listening, _vision, _batches, _arguments, _variables)
+            return (_nodes, _names, _served, _ranks, _listening, _vision, _batches, _arguments, _variables,
+                    own_server, kept_pages, sparkinfer, mounts)  # fmt: skip
 
 
 def is_local(node: NodeSettings) -> bool:
@@ -140,7 +142,8 @@ def _names(settings: Settings, origins: Origins) -> Iterator[Problem]:
 def _served(settings: Settings, origins: Origins) -> Iterator[Problem]:
     if not settings.serve.model:
         yield Problem("", "MODEL_DIR is not set: the model's folder on every node", "set it, or choose a RECIPE")
-    if settings.launch.runtime is RuntimeKind.NATIVE and not settings.launch.venv:
+    needs_venv = not settings.launch.command or any("{venv}" in word for word in settings.launch.command)
+    if settings.launch.runtime is RuntimeKind.NATIVE and needs_venv and not settings.launch.venv:
         what = "VENV is not set: the virtual environment with vLLM on every node"
         yield Problem("", what, "set it, e.g. VENV=~/vllm")
     if settings.launch.runtime is RuntimeKind.CONTAINER and not settings.image.name:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cache
 
+from cluster.model.exl3 import Exl3
 from cluster.model.kit import Container, Engram, Guard, Image, Share, Weights
 from cluster.model.nodes import HEAD_ENV, WORKER_ENV, NodeSettings
 from cluster.model.serve import Serve, Speculation
@@ -24,6 +25,7 @@ __all__ = [
     "Share",
     "Speculation",
     "Watch",
+    "is_alone",
     "node_key",
     "rows",
     "setting",
@@ -47,6 +49,12 @@ class Launch:
         RuntimeKind.NATIVE,
         "How ranks are run: `native` or `container`",
         env="RUNTIME",
+    )
+    command: tuple[str, ...] = setting(
+        (),
+        "Command line of a server other than vLLM, on one node; {model}, {name}, {host}, {port}, {venv} and limits "
+        "such as {max_model_len} are filled in, in its variables too",
+        env="SERVER_COMMAND",
     )
     venv: str = setting("", "Virtual environment with vLLM on every node (native)", env="VENV", is_path=True)
     environment: tuple[tuple[str, str], ...] = setting((), "Further environment variables of every rank, by name")
@@ -77,7 +85,11 @@ class Launch:
         high=255,
     )
     nnodes: int | None = setting(
-        None, "Number of nodes; only compared with the nodes that are set", env="NNODES", low=1, high=1024
+        None,
+        "Number of nodes: with 1 there is no worker; else only compared with the nodes that are set",
+        env="NNODES",
+        low=1,
+        high=1024,
     )
 
 
@@ -101,6 +113,13 @@ class Watch:
     )
     completion_timeout: Seconds = setting(
         Seconds(60), "Limit of the one-token proof", env="COMPLETION_TIMEOUT", low=1, high=86400
+    )
+    ready_path: str = setting(
+        "/health",
+        "Path that answers 200 once the server takes requests",
+        env="READY_PATH",
+        pattern=r"/[A-Za-z0-9_./-]*",
+        allowed="a path such as /health or /ready",
     )
     stop_grace: Seconds = setting(Seconds(20), "Time a rank has to end by itself", env="STOP_GRACE", low=0, high=86400)
     shape_warmup: bool = setting(
@@ -138,6 +157,7 @@ class Settings:
     container: Container = field(default_factory=Container)
     engram: Engram = field(default_factory=Engram)
     guard: Guard = field(default_factory=Guard)
+    exl3: Exl3 = field(default_factory=Exl3)
 
     @property
     def head(self) -> NodeSettings:
@@ -146,6 +166,11 @@ class Settings:
     @property
     def workers(self) -> tuple[NodeSettings, ...]:
         return self.nodes[1:]
+
+
+def is_alone(settings: Settings) -> bool:
+    """Whether there is one rank, which has nobody to meet."""
+    return len(settings.nodes) == 1
 
 
 SECTIONS: dict[str, type] = {
@@ -159,6 +184,7 @@ SECTIONS: dict[str, type] = {
     "container": Container,
     "engram": Engram,
     "guard": Guard,
+    "exl3": Exl3,
 }
 
 TOP = (

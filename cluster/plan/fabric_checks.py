@@ -9,7 +9,7 @@ from cluster.model.fabric import RdmaPort
 from cluster.model.facts import NodeFacts
 from cluster.model.nodes import HEAD_ENV, WORKER_ENV
 from cluster.model.rules import is_local
-from cluster.model.settings import NodeSettings, Settings, node_key
+from cluster.model.settings import NodeSettings, Settings, is_alone, node_key
 from cluster.plan.gid import Choice, Flaw, Member, choose, entry_of, member, table
 from cluster.plan.hca import select
 from cluster.plan.launch import Wiring
@@ -50,14 +50,15 @@ def wire_ranks(settings: Settings, facts: Mapping[str, NodeFacts]) -> tuple[tupl
 
 def join(settings: Settings, facts: Mapping[str, NodeFacts]) -> tuple[list[Rank], tuple[Finding, ...]]:
     """Every rank with the ports it will use and their GID index."""
-    alone = all(is_local(node) for node in settings.nodes)
-    wired = [wire(node, facts[node.name], alone) for node in settings.nodes]
+    local = all(is_local(node) for node in settings.nodes)
+    wired = [wire(node, facts[node.name], local or is_alone(settings)) for node in settings.nodes]
     findings = [one for _, found in wired for one in found]
     ranks = [
         Rank(node, node_key(number), facts[node.name], one)
         for number, (node, (one, _)) in enumerate(zip(settings.nodes, wired, strict=True))
     ]
-    without = "all ranks are on this machine" if alone else _without_rdma(settings)
+    one = "there is one rank" if is_alone(settings) else "all ranks are on this machine" if local else ""
+    without = one or _without_rdma(settings)
     if without:
         return ranks, (*findings, _not_checked("FABRIC.HCA", without))
     findings += [subnets(rank.facts, rank.wired) for rank in ranks]

@@ -1,6 +1,7 @@
 """One flag list and one environment for all ranks, then the few differences between ranks."""
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import sha256
@@ -9,8 +10,9 @@ from pathlib import PurePosixPath
 from cluster.model.containers import Box
 from cluster.model.deployment import DeploymentId, deployment_root
 from cluster.model.flags import serve_flags, variables
-from cluster.model.settings import NodeSettings, Settings
+from cluster.model.settings import NodeSettings, Settings, is_alone
 from cluster.model.steps import Write
+from cluster.model.values import show
 from cluster.plan.engram import common_variables, rank_variables
 from cluster.runtime.base import LaunchSpec, RankSpec
 
@@ -106,7 +108,7 @@ def launch_spec(
             RankSpec(
                 rank=rank,
                 node=node.name,
-                argv=rank_argv(common, rank),
+                argv=common if is_alone(settings) else rank_argv(common, rank),
                 environment=tuple(
                     sorted((environment | rank_environment(settings, wired) | rank_variables(settings, node)).items())
                 ),
@@ -122,7 +124,8 @@ def launch_spec(
 def common_argv(settings: Settings) -> tuple[str, ...]:
     """The command line that all ranks share. Sources of the flags: `vllm serve --help=all` of 0.32 and 0.33."""
     serve = settings.serve
-    timeout = f"{settings.launch.distributed_timeout:.0f}"
+    if settings.launch.command:
+        return (*filled_words(settings), *serve.extra_args)
     return (
         f"{settings.launch.venv}/bin/vllm" if settings.launch.venv else "vllm",
         "serve",
@@ -132,6 +135,16 @@ def common_argv(settings: Settings) -> tuple[str, ...]:
         "--port",
         str(serve.port),
         *serve_flags(settings),
+        *(() if is_alone(settings) else _rendezvous(settings)),
+        "--disable-access-log-for-endpoints",
+        "/health,/metrics",  # asked every second while we watch
+        *serve.extra_args,
+    )
+
+
+def _rendezvous(settings: Settings) -> tuple[str, ...]:
+    timeout = f"{settings.launch.distributed_timeout:.0f}"
+    return (
         "--distributed-executor-backend",
         "mp",
         "--nnodes",
@@ -139,21 +152,40 @@ def common_argv(settings: Settings) -> tuple[str, ...]:
         "--master-addr",
         settings.head.address,
         "--master-port",
-        str(serve.master_port),
+        str(settings.serve.master_port),
         "--distributed-timeout-seconds",
         timeout,
         "--cpu-distributed-timeout-seconds",
         timeout,
-        "--disable-access-log-for-endpoints",
-        "/health,/metrics",  # asked every second while we watch
-        *serve.extra_args,
     )
 
 
 def common_environment(settings: Settings) -> dict[str, str]:
     """The variables that all ranks share: ours, those of settings, then the user's own, and the overlay's."""
     ours = ALWAYS | {"VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS": f"{settings.launch.execute_timeout:.0f}"}
-    return ours | dict(variables(settings)) | common_variables(settings)
+    if not settings.launch.command:
+        return ours | dict(variables(settings)) | common_variables(settings)
+    filled = {name: fill(value, settings) for name, value in variables(settings)}
+    return {name: value for name, value in ours.items() if not name.startswith("VLLM_")} | filled
+
+
+def filled_words(settings: Settings) -> tuple[str, ...]:
+    """The words of another server's command line: each stays one word whatever is filled in, for no shell reads it."""
+    return tuple(fill(word, settings) for word in settings.launch.command)
+
+
+def fill(text: str, settings: Settings) -> str:
+    """`{model}`, `{port}` and so on as the settings say them, nothing for one that is not set; other braces stay."""
+    limits = ("max_model_len", "max_num_seqs", "max_num_batched_tokens", "gpu_memory_utilization")
+    known = {
+        **{one: show(getattr(settings.serve, one)) for one in limits},
+        "model": settings.serve.model,
+        "name": settings.serve.served_model_name or settings.serve.model,
+        "host": listen_address(settings),
+        "port": str(settings.serve.port),
+        "venv": settings.launch.venv,
+    }
+    return re.sub(r"\{(" + "|".join(known) + r")\}", lambda found: known[found[1]], text)
 
 
 def environment_digest(settings: Settings) -> str:
@@ -167,7 +199,12 @@ def rank_argv(common: tuple[str, ...], rank: int) -> tuple[str, ...]:
 
 
 def rank_environment(settings: Settings, wired: Wiring) -> dict[str, str]:
-    """The variables of one rank. Gloo and TP take one plain interface name; NCCL's value may be the user's pattern."""
+    """The variables of one rank. Gloo and TP take one plain interface name; NCCL's value may be the user's pattern.
+
+    A rank alone talks to nobody, and needs only an address that vLLM need not look for.
+    """
+    if is_alone(settings):
+        return {} if settings.launch.command else {"VLLM_HOST_IP": wired.address}
     environment = {
         "VLLM_HOST_IP": wired.address,
         "GLOO_SOCKET_IFNAME": wired.interface,

@@ -4,9 +4,9 @@ from collections.abc import Iterable, Mapping
 
 from cluster.model.events import Finding, Severity
 from cluster.model.facts import Identity, Listener, NodeFacts
-from cluster.model.settings import RuntimeKind, Settings
+from cluster.model.settings import RuntimeKind, Settings, is_alone
 from cluster.model.units import format_bytes
-from cluster.plan.launch import key_file, listen_address
+from cluster.plan.launch import filled_words, key_file, listen_address
 
 STATE_NEEDED = 256 * 2**20  # logs of one boot, twice rotated, plus receipts
 OTHERS = ("torch", "transformers", "triton", "flashinfer-python", "nvidia-nccl-cu13", "compressed-tensors", "xgrammar")
@@ -18,7 +18,7 @@ def check_ports(settings: Settings, facts: NodeFacts) -> tuple[Finding, ...]:
         ("API", listen_address(settings), settings.serve.port, "PORT"),
         ("rendezvous", "*", settings.serve.master_port, "MASTER_PORT"),  # torch's TCPStore listens on all addresses
     )
-    return tuple(_port(facts, *each) for each in wanted)
+    return tuple(_port(facts, *each) for each in (wanted[:1] if is_alone(settings) else wanted))
 
 
 def _port(facts: NodeFacts, what: str, address: str, port: int, setting: str) -> Finding:
@@ -52,12 +52,21 @@ def _in_image(settings: Settings) -> bool:
 
 
 def _server(settings: Settings, node: str, seen: Identity) -> Finding:
+    if settings.launch.command:
+        return _own_server(filled_words(settings)[0], node, seen)
     version = dict(seen.packages).get("vllm", "")
     where = f"{settings.launch.venv}/bin/vllm"
     if not seen.has_server:
         fix = f"install vLLM there, or set VENV to the virtual environment that has it (now {settings.launch.venv})"
         return Finding("SERVER.PRESENT", Severity.REFUSAL, node, f"no program {where}", "vLLM on every node", fix)
     return Finding("SERVER.PRESENT", Severity.OK, node, f"vLLM {version or 'of unknown version'}")
+
+
+def _own_server(program: str, node: str, seen: Identity) -> Finding:
+    if not seen.has_server:
+        fix = f"install it there, or set SERVER_COMMAND (now {program} ...)"
+        return Finding("SERVER.PRESENT", Severity.REFUSAL, node, f"no program {program}", "the server's program", fix)
+    return Finding("SERVER.PRESENT", Severity.OK, node, program)
 
 
 def _model(settings: Settings, node: str, seen: Identity) -> Finding:

@@ -31,6 +31,7 @@ class HeadQuestion:
     port: int
     model: str
     key_file: str | None = None
+    ready: str = "/health"
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,6 +37,10 @@ DEMO = ("RECIPE=demo", "MODEL_DIR=/srv/demo", "VENV=/opt/vllm")
 CASES = {
     "demo": DEMO,
     "dsv41-exl3-2x": ("RECIPE=dsv41-exl3-2x", *PAIR),
+    "dsv4-vision-exl3-1x": ("RECIPE=dsv4-vision-exl3-1x", "MODEL_DIR=/srv/pack", "VENV=/opt/vllm"),
+    "dsv41-sage-exl3-1x": ("RECIPE=dsv41-sage-exl3-1x",),
+    "dsv41-sage-exl3-1x-aliased": ("RECIPE=dsv41-sage-exl3-1x", "EXL3_PROFILE=aliased"),
+    "dsv4-sparkinfer-1x": ("RECIPE=dsv4-sparkinfer-1x", "MODEL_HOST=~/models/tp1"),
     "dsv41-exl3-2x-native": ("RECIPE=dsv41-exl3-2x", "RUNTIME=native", "VENV=/opt/vllm", *PAIR),
 }
 

@@ -295,7 +295,9 @@ def test_an_unknown_recipe_is_refused_with_those_there_are(here):
     with pytest.raises(SettingsError) as caught:
         here(env="RECIPE=dmo\n")
     assert (str(caught.value), caught.value.fix) == (".env:1: there is no recipe dmo", "did you mean demo?")
-    assert caught.value.evidence == ("recipes: demo, dsv41-exl3-2x",)
+    assert caught.value.evidence == (
+        "recipes: demo, dsv4-sparkinfer-1x, dsv4-vision-exl3-1x, dsv41-exl3-2x, dsv41-sage-exl3-1x",
+    )
 
 
 def test_the_recipe_of_the_exl3_kit_is_sound_once_the_nodes_are_named(here):
@@ -357,3 +359,24 @@ def test_a_file_that_cannot_be_read_is_named(here, tmp_path):
     with pytest.raises(SettingsError) as caught:
         here()
     assert (str(caught.value), caught.value.evidence) == (".env: cannot be read", ("Is a directory",))
+
+
+ONE = "nodes: [{name: head, control: local, address: 127.0.0.1}]\nserve: {tensor_parallel: 1}\n"
+
+
+def test_a_recipe_for_one_node_stays_one_wherever_it_is_placed(here, tmp_path):
+    (tmp_path / "r.yaml").write_text(ONE)
+    found = here(env="HEAD_IP=192.0.2.7\nHEAD_SSH=op@spark\n", recipe="./r.yaml")
+    assert found.settings.nodes == (NodeSettings(name="head", control="op@spark", address="192.0.2.7"),)
+    assert codes(found) == []
+
+
+def test_a_worker_that_a_recipe_for_one_node_has_no_use_for_is_told(here, tmp_path):
+    (tmp_path / "r.yaml").write_text(ONE)
+    found = here(env="HEAD_IP=192.0.2.7\nWORKER_IP=192.0.2.8\n", recipe="./r.yaml")
+    assert (len(found.settings.nodes), codes(found)) == (1, ["one-node"])
+
+
+@pytest.mark.parametrize(("number", "nodes"), [("1", 1), ("2", 2)])
+def test_nnodes_says_that_there_is_no_worker(here, number, nodes):
+    assert len(here(env=f"NNODES={number}\nHEAD_IP=192.0.2.7\n").settings.nodes) == nodes

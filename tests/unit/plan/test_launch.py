@@ -136,3 +136,39 @@ def test_settings_become_flags_only_when_they_have_a_value():
     assert "--enforce-eager" in argv
     assert "--max-num-seqs" not in argv
     assert argv[argv.index("--seed") + 1] == "7"
+
+
+def one(**launch):
+    return pair(
+        nodes=(NodeSettings(name="spark", control="local", address="10.40.0.1"),),
+        serve=Serve(model="/m", served_model_name="tiny", tensor_parallel=1, port=5000),
+        launch=Launch(venv="/opt/vllm", **launch),
+    )
+
+
+def test_a_rank_alone_gets_no_rendezvous():
+    (rank,) = launch_spec(one(), WHICH, WIRED[:1]).ranks
+    flags = {word for word in rank.argv if word.startswith("--")}
+    assert flags == {
+        "--host",
+        "--port",
+        "--served-model-name",
+        "--tensor-parallel-size",
+        "--pipeline-parallel-size",
+        "--disable-access-log-for-endpoints",
+    }
+    assert RANK_VARIABLES & set(dict(rank.environment)) == {"VLLM_HOST_IP"}
+
+
+def test_another_server_gets_its_own_words_with_ours_filled_in():
+    settings = one(
+        command=("{venv}/bin/serve", "--dir={model}", "{host}:{port}", "{braces}"), environment=(("NAME", "{name}"),)
+    )
+    (rank,) = launch_spec(settings, WHICH, WIRED[:1]).ranks
+    assert rank.argv == ("/opt/vllm/bin/serve", "--dir=/m", "10.40.0.1:5000", "{braces}")
+    assert dict(rank.environment)["NAME"] == "tiny"
+
+
+def test_what_is_filled_in_stays_one_word():
+    settings = replace(one(command=("serve", "{model}")), serve=Serve(model="/m; rm -rf {port}", tensor_parallel=1))
+    assert launch_spec(settings, WHICH, WIRED[:1]).ranks[0].argv == ("serve", "/m; rm -rf {port}")

@@ -111,3 +111,16 @@ def test_what_stays_open_is_said(serve, problem, severity, says):
 def test_a_forced_refusal_no_longer_refuses():
     found = check_ports(pair(), facts("spark-a", listening="*:8888 nginx"))
     assert refusals(found, frozenset({"PORT.FREE"})) == ()
+
+
+def test_a_rank_alone_needs_no_rendezvous_port():
+    alone = pair(nodes=pair().nodes[:1])
+    assert [one.observed for one in check_ports(alone, facts("spark-a", listening="*:29521 torch"))] == [
+        "API port 8888 is free"
+    ]
+
+
+def test_the_program_of_another_server_is_looked_for():
+    settings = pair(launch=replace(pair().launch, command=("{venv}/bin/serve",)))
+    found = check_node(settings, "spark-a", identity(has_server=False))[0]
+    assert (found.id, found.observed) == ("SERVER.PRESENT", "no program /opt/vllm/bin/serve")
