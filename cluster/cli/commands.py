@@ -112,8 +112,11 @@ def status(options: Options, watch: bool, every: float) -> None:
         from cluster.app.status import status as look
 
         if watch:
-            for report in follow(call.settings, call.open_one, call.emit, every):
-                call.emit(report)
+            try:
+                for report in follow(call.settings, call.open_one, call.emit, every):
+                    call.emit(report)
+            except KeyboardInterrupt:  # the way to end it, so nothing to tell
+                return Exit.INTERRUPTED
         report = look(call.settings, call.open_one)
         call.emit(report)
         return EXITS[report.state]
