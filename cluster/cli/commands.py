@@ -11,6 +11,7 @@ from cluster.cli.engram import pack
 from cluster.cli.help import Verb
 from cluster.cli.shared import shared
 from cluster.cli.weights import VERBS as WEIGHTS
+from cluster.cli.weights_life import VERBS as WEIGHTS_LIFE
 from cluster.errors import Exit
 from cluster.model.need import Need
 
@@ -256,5 +257,5 @@ def completion(shell: str) -> None:
     click.echo(found(cli=None, ctx_args={}, prog_name="sparkctl", complete_var="_SPARKCTL_COMPLETE").source())
 
 
-VERBS = (init, config, preflight, fabric, plan, fit, pack, start, status, logs, smoke, doctor, restart, stop, *WEIGHTS,
-         completion)  # fmt: skip
+VERBS = (init, config, preflight, fabric, plan, fit, pack, start, status, logs, smoke, doctor, restart, stop,
+         *WEIGHTS_LIFE, *WEIGHTS, completion)  # fmt: skip

@@ -109,6 +109,15 @@ Examples
   sparkctl init spark-b               a Host of ~/.ssh/config
   sparkctl init                       one machine: the demo
 """,
+    "verify": """
+Examples
+  sparkctl verify                     every byte that was not proven before
+  sparkctl verify --quick             headers and sizes only
+
+Exit codes
+   0  nothing is wrong        4  a file is missing, partial or wrong
+   3  unreachable             5  a folder could not be read
+""",
     "relay": """
 Examples
   sparkctl relay ~/models/pack --report            how it is aligned

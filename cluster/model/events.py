@@ -12,6 +12,7 @@ from cluster.model.engram import EngramReport
 from cluster.model.fabric_test import FabricReport
 from cluster.model.fit import FitReport
 from cluster.model.packs import AlignmentReport, InspectReport, PackConfigReport, PackReport, PatchReport
+from cluster.model.weights import FetchReport, VerifyReport, WeightsReport
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,6 +288,9 @@ Event = (
     | PackConfigReport
     | PatchReport
     | EngramReport
+    | VerifyReport
+    | FetchReport
+    | WeightsReport
     | Failed
 )
 

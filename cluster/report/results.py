@@ -24,6 +24,7 @@ from cluster.model.fabric_test import FabricReport
 from cluster.model.fit import FitReport
 from cluster.model.packs import AlignmentReport, InspectReport, PackConfigReport, PackReport, PatchReport
 from cluster.model.units import format_bytes, format_duration
+from cluster.model.weights import FetchReport, VerifyReport, WeightsReport
 from cluster.report.checks import checks_lines, doctor_lines, fix_lines, preflight_lines
 from cluster.report.engram import engram_lines
 from cluster.report.fabric import fabric_lines
@@ -31,10 +32,13 @@ from cluster.report.fit import fit_lines
 from cluster.report.layout import RANK_CODES, Line, Span, Tone, grid, labelled, line
 from cluster.report.packs import pack_lines
 from cluster.report.status import status_lines
+from cluster.report.weights import Weights, weights_lines
 
 Checked = PreflightReport | ChecksReport | FixReport | DoctorReport | FabricReport
 Packs = PackReport | AlignmentReport | InspectReport | PackConfigReport | PatchReport | EngramReport
-Result = Served | Stopped | ConfigReport | PlanReport | SmokeReport | FitReport | StatusReport | Checked | Packs
+Result = (
+    Served | Stopped | ConfigReport | PlanReport | SmokeReport | FitReport | StatusReport | Checked | Packs | Weights
+)
 
 
 def result_lines(result: Result, width: int | None, *, quiet: bool = False) -> list[Line]:
@@ -68,6 +72,8 @@ def result_lines(result: Result, width: int | None, *, quiet: bool = False) -> l
             return pack_lines(result, width)
         case EngramReport():
             return engram_lines(result, width)
+        case VerifyReport() | FetchReport() | WeightsReport():
+            return weights_lines(result, width)
         case _:
             assert_never(result)
 

@@ -29,6 +29,7 @@ from cluster.model.events import (
 from cluster.model.fabric_test import FabricReport
 from cluster.model.fit import FitReport
 from cluster.model.packs import AlignmentReport, InspectReport, PackConfigReport, PackReport, PatchReport
+from cluster.model.weights import FetchReport, VerifyReport, WeightsReport
 from cluster.report.layout import clean
 from cluster.report.plain import QUIET, Page, ProgressSide, WatchSide
 from cluster.report.redact import Redactor, map_text
@@ -92,6 +93,8 @@ class TextReporter:
             case (
                 PackReport() | AlignmentReport() | InspectReport() | PackConfigReport() | PatchReport() | EngramReport()
             ):
+                self._write(event)
+            case VerifyReport() | FetchReport() | WeightsReport():
                 self._write(event)
             case _:
                 assert_never(event)
