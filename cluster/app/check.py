@@ -15,7 +15,7 @@ from cluster.model.deployment import rank_dir
 from cluster.model.events import Emit, Finding, Severity, Told
 from cluster.model.facts import Identity, NodeFacts
 from cluster.model.settings import Settings
-from cluster.plan.boxes import BoxSeen, box_of, check_boxes
+from cluster.plan.boxes import BoxSeen, box_of, check_boxes, check_later
 from cluster.plan.engram import check_overlay, check_tables
 from cluster.plan.launch import Wiring, written_digest
 from cluster.plan.preflight import check_equal, refusals
@@ -78,7 +78,7 @@ def findings_of(
 
 def judge_all(settings: Settings, got: Gathered, *, ports: bool) -> tuple[Checked, list[Finding]]:
     wiring, found = judged(settings, got.seen, ports=ports)
-    findings = [*found, *check_boxes(settings, got.hosts)]
+    findings = [*found, *check_later(settings, got.hosts)]
     findings += [*check_overlay(settings, got.seen.identities), *check_tables(settings, got.tables)]
     boxes = tuple(box_of(settings, node, got.hosts[node.name]) for node in settings.nodes if got.hosts)
     memory = got.memory if ports else None  # while the old ranks run, their memory is still to come
@@ -100,6 +100,17 @@ def judge(findings: list[Finding], emit: Emit, forced: frozenset[str]) -> None:
             ),
             fix="\n".join(dict.fromkeys(one.fix for one in refused if one.fix)),
         )
+
+
+def bring_image(session: Session, emit: Emit, forced: frozenset[str]) -> tuple[Box, ...]:
+    """The image on every node, and what each gives its container: by the ids that the engines have now."""
+    from cluster.app.image import bring, wish_of
+
+    settings = session.settings
+    bring(session, emit, wish_of(settings))
+    hosts = look_at_boxes(session)
+    judge(list(check_boxes(settings, hosts)), emit, forced)
+    return tuple(box_of(settings, node, hosts[node.name]) for node in settings.nodes)
 
 
 def compare_written(session: Session, spec: LaunchSpec, checked: Checked, emit: Emit, forced: frozenset[str]) -> None:

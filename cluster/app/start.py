@@ -6,7 +6,8 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from cluster import __version__
-from cluster.app.check import Checked, check, compare_written
+from cluster.app.boxes import in_containers
+from cluster.app.check import Checked, bring_image, check, compare_written
 from cluster.app.execute import Transaction
 from cluster.app.guard import guard_of
 from cluster.app.ledger import Meter, enter
@@ -56,6 +57,9 @@ def begin(session: Session, emit: Emit, stages: Stages, forced: frozenset[str], 
         return running
     with stages.stage("check"):
         checked = check(session, emit, forced, pace=pace)
+    if in_containers(session.settings):
+        with stages.stage("image"):
+            checked = replace(checked, boxes=bring_image(session, emit, forced))
     which = DeploymentId(session.settings.deployment, new_boot())
     spec = launch_spec(session.settings, which, checked.wiring, checked.boxes)
     transaction, guard = Transaction(session, emit), guard_of(session.settings, spec, checked.memory)

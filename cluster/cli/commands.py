@@ -9,6 +9,7 @@ import click
 from cluster.cli.checking import doctor, fabric, preflight
 from cluster.cli.engram import pack
 from cluster.cli.help import Verb
+from cluster.cli.image import image, with_flags
 from cluster.cli.shared import shared
 from cluster.cli.weights import VERBS as WEIGHTS
 from cluster.cli.weights_life import VERBS as WEIGHTS_LIFE
@@ -34,13 +35,19 @@ def run(options: Options, act: Act, *, need: Need = Need.SERVE, starts: bool = F
     help="Start although the check of this ID refuses; repeatable, and kept in the receipt.",
 )
 @click.option("--dry-run", is_flag=True, help="Print every step and take none (the same as `sparkctl plan`).")
+@click.option("--build", is_flag=True, help="Build the image, whatever is there (containers).")
+@click.option("--no-build", is_flag=True, help="Never build the image.")
+@click.option("--pull", is_flag=True, help="Pull the image, whatever is there (containers).")
+@click.option("--no-pull", is_flag=True, help="Never ask a registry.")
+@click.option("--no-ship", is_flag=True, help="Never send the image to a worker.")
 @shared
-def start(options: Options, force: tuple[str, ...], dry_run: bool) -> None:
+def start(options: Options, force: tuple[str, ...], dry_run: bool, **about_image: bool) -> None:
     """Start every rank and wait until the model answers.
 
     Checks first and changes nothing when one refuses. A second start has nothing to do. While it waits, Ctrl-C leaves
     the ranks loading: start again waits for them, stop ends them. What fails is removed, and its logs are kept.
     """
+    options = with_flags(options, **about_image)
     if dry_run:
         _plan(options)
 
@@ -257,5 +264,5 @@ def completion(shell: str) -> None:
     click.echo(found(cli=None, ctx_args={}, prog_name="sparkctl", complete_var="_SPARKCTL_COMPLETE").source())
 
 
-VERBS = (init, config, preflight, fabric, plan, fit, pack, start, status, logs, smoke, doctor, restart, stop,
+VERBS = (init, config, preflight, fabric, plan, fit, pack, image, start, status, logs, smoke, doctor, restart, stop,
          *WEIGHTS_LIFE, *WEIGHTS, completion)  # fmt: skip

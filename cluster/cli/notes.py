@@ -1,6 +1,15 @@
 """What stands at the end of each verb's --help: examples and exit codes, as they are written here."""
 
 NOTES = {
+    "image": """
+Examples
+  sparkctl image ls
+  sparkctl image ship --json
+
+Exit codes
+   0  done                    4  refused: no room, or the nodes differ
+   3  unreachable, host key   5  a step failed
+""",
     "start": """
 Examples
   sparkctl start                      what .env and cluster.yaml say

@@ -11,6 +11,7 @@ from cluster.model.deployment import State
 from cluster.model.engram import EngramReport
 from cluster.model.fabric_test import FabricReport
 from cluster.model.fit import FitReport
+from cluster.model.images import ImageReport
 from cluster.model.packs import AlignmentReport, InspectReport, PackConfigReport, PackReport, PatchReport
 from cluster.model.weights import FetchReport, VerifyReport, WeightsReport
 
@@ -282,6 +283,7 @@ Event = (
     | FixReport
     | DoctorReport
     | FabricReport
+    | ImageReport
     | PackReport
     | AlignmentReport
     | InspectReport

@@ -65,7 +65,7 @@ class Foreign(StrEnum):
     STOP = "stop"
 
 
-_IMAGE = "pulling, building and shipping images"
+_IMAGE = "checking an image in a throwaway container"
 _CONTAINER = "the container runtime"
 _SHARING = "sharing weights"
 _FETCH = "downloading weights"
@@ -124,20 +124,30 @@ class Weights:
 class Image:
     """The image of the container runtime."""
 
-    name: str = setting("", "Image that is run in containers; on every node already", env="IMAGE")
-    build: bool = setting(False, "Build it", env="BUILD", not_yet=_IMAGE)
-    pull: bool = setting(False, "Pull it", env="PULL", not_yet=_IMAGE)
-    skip_build: bool = setting(False, "Never build", env="SKIP_BUILD", not_yet=_IMAGE)
-    skip_pull: bool = setting(False, "Never pull", env="SKIP_PULL", not_yet=_IMAGE)
-    skip_ship: bool = setting(False, "Never ship", env="SKIP_SHIP", not_yet=_IMAGE)
-    skip_verify: bool = setting(False, "Do not check the overlay", env="SKIP_OVERLAY_VERIFY", not_yet=_IMAGE)
-    ship: Ship = setting(Ship.RSYNC, "How workers get it: `rsync`, `stream`, `auto`", env="IMAGE_SHIP", not_yet=_IMAGE)
-    ship_dir: str = setting("", "Head's folder for it", env="IMAGE_SHIP_DIR", is_path=True, not_yet=_IMAGE)
-    worker_ship_dir: str = setting(
-        "", "Worker's folder for it", env="WORKER_IMAGE_SHIP_DIR", is_path=True, not_yet=_IMAGE
+    name: str = setting("", "Image that is run in containers", env="IMAGE")
+    folder: str = setting(
+        "", "Folder on the head with the image's Dockerfile, to build it from", env="IMAGE_FOLDER", is_path=True
     )
-    ship_keep: bool = setting(False, "Keep the shipped file", env="IMAGE_SHIP_KEEP", not_yet=_IMAGE)
-    platform: str = setting("", "Its platform, e.g. linux/arm64", env="IMAGE_PLATFORM", not_yet=_IMAGE)
+    build: bool = setting(False, "Build it, whatever is there", env="BUILD")
+    pull: bool = setting(False, "Pull it, whatever is there", env="PULL")
+    skip_build: bool = setting(False, "Never build it", env="SKIP_BUILD")
+    skip_pull: bool = setting(False, "Never pull it", env="SKIP_PULL")
+    skip_ship: bool = setting(False, "Never send it to a worker", env="SKIP_SHIP")
+    skip_verify: bool = setting(False, "Do not check the overlay", env="SKIP_OVERLAY_VERIFY", not_yet=_IMAGE)
+    ship: Ship = setting(
+        Ship.AUTO,
+        "How missing layers are sent: `rsync` stages them on the worker and goes on where it was cut, `stream` stages "
+        "nothing, `auto` stages where there is room",
+        env="IMAGE_SHIP",
+    )
+    worker_ship_dir: str = setting(
+        "",
+        "Worker's folder to stage layers in; ~/.cache/sparkctl/blobs if empty",
+        env="WORKER_IMAGE_SHIP_DIR",
+        is_path=True,
+    )
+    ship_keep: bool = setting(False, "Keep staged layers after they were loaded", env="IMAGE_SHIP_KEEP")
+    platform: str = setting("", "Platform to build for, e.g. linux/arm64", env="IMAGE_PLATFORM")
     ghcr_user: str = setting("", "User of the registry", env="GHCR_USER")
     ghcr_token: Secret | None = setting(None, "Token of the registry", env="GHCR_TOKEN")
 
@@ -156,9 +166,6 @@ class Container:
     )
     engram: str = setting("", "Engram tables inside", env="ENGRAM_MOUNT", is_path=True)
     packed: str = setting("", "Packed Engram files inside", env="PACKED_MOUNT", is_path=True)
-    mounts: tuple[str, ...] = setting(
-        (), "Further folders and files of the node inside, each `source:target` or `source:target:rw`", env="MOUNTS"
-    )
     mounts: tuple[str, ...] = setting(
         (), "Further folders and files of the node inside, each `source:target` or `source:target:rw`", env="MOUNTS"
     )
@@ -234,6 +241,7 @@ class Guard:
 
 # Known names of the kits that stand for nothing here, and why.
 RETIRED = {
+    "IMAGE_SHIP_DIR": "the head sends layers out of its engine's own store and stages nothing",
     "WORKER_HOME": "`~` is expanded on the node itself",
     "GLOO_SOCKET_IFNAME": "it differs by node and comes from HEAD_CX7_IF and WORKER_CX7_IF, or from the addresses",
     "TP_SOCKET_IFNAME": "it differs by node and comes from HEAD_CX7_IF and WORKER_CX7_IF, or from the addresses",

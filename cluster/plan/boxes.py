@@ -1,7 +1,7 @@
 """What each node gives its rank's container, and whether all ranks would run the same image."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cluster.model.containers import Box, EngineSeen, ImageSeen, Mount
 from cluster.model.events import Finding, Severity
@@ -61,6 +61,19 @@ def _mounts(settings: Settings, node: NodeSettings) -> tuple[Mount, ...]:
 def further_mount(text: str) -> Mount:
     source, target, *rest = text.split(":")
     return Mount(source, target, read_only=rest != ["rw"])
+
+
+BROUGHT = "start brings the head's to every node, or says what it lacks for that"
+
+
+def check_later(settings: Settings, seen: Mapping[str, BoxSeen]) -> tuple[Finding, ...]:
+    """The same before the image was brought: what a start mends is no refusal."""
+    return tuple(
+        replace(one, severity=Severity.NOTE, expected="", fix="", details=(BROUGHT,))
+        if one.severity is Severity.REFUSAL
+        else one
+        for one in check_boxes(settings, seen)
+    )
 
 
 def check_boxes(settings: Settings, seen: Mapping[str, BoxSeen]) -> tuple[Finding, ...]:

@@ -22,6 +22,7 @@ from cluster.model.events import (
 )
 from cluster.model.fabric_test import FabricReport
 from cluster.model.fit import FitReport
+from cluster.model.images import ImageReport
 from cluster.model.packs import AlignmentReport, InspectReport, PackConfigReport, PackReport, PatchReport
 from cluster.model.units import format_bytes, format_duration
 from cluster.model.weights import FetchReport, VerifyReport, WeightsReport
@@ -29,12 +30,13 @@ from cluster.report.checks import checks_lines, doctor_lines, fix_lines, preflig
 from cluster.report.engram import engram_lines
 from cluster.report.fabric import fabric_lines
 from cluster.report.fit import fit_lines
+from cluster.report.images import image_lines
 from cluster.report.layout import RANK_CODES, Line, Span, Tone, grid, labelled, line
 from cluster.report.packs import pack_lines
 from cluster.report.status import status_lines
 from cluster.report.weights import Weights, weights_lines
 
-Checked = PreflightReport | ChecksReport | FixReport | DoctorReport | FabricReport
+Checked = PreflightReport | ChecksReport | FixReport | DoctorReport | FabricReport | ImageReport
 Packs = PackReport | AlignmentReport | InspectReport | PackConfigReport | PatchReport | EngramReport
 Result = (
     Served | Stopped | ConfigReport | PlanReport | SmokeReport | FitReport | StatusReport | Checked | Packs | Weights
@@ -68,6 +70,8 @@ def result_lines(result: Result, width: int | None, *, quiet: bool = False) -> l
             return doctor_lines(result, width)
         case FabricReport():
             return fabric_lines(result, width)
+        case ImageReport():
+            return image_lines(result, width)
         case PackReport() | AlignmentReport() | InspectReport() | PackConfigReport() | PatchReport():
             return pack_lines(result, width)
         case EngramReport():

@@ -28,6 +28,7 @@ from cluster.model.events import (
 )
 from cluster.model.fabric_test import FabricReport
 from cluster.model.fit import FitReport
+from cluster.model.images import ImageReport
 from cluster.model.packs import AlignmentReport, InspectReport, PackConfigReport, PackReport, PatchReport
 from cluster.model.weights import FetchReport, VerifyReport, WeightsReport
 from cluster.report.layout import clean
@@ -88,7 +89,7 @@ class TextReporter:
                 self._err.write(failed_lines(self._without_repetition(event), self._err.width))
             case Served() | Stopped() | ConfigReport() | PlanReport() | SmokeReport() | FitReport() | StatusReport():
                 self._write(event)
-            case PreflightReport() | ChecksReport() | FixReport() | DoctorReport() | FabricReport():
+            case PreflightReport() | ChecksReport() | FixReport() | DoctorReport() | FabricReport() | ImageReport():
                 self._write(event)
             case (
                 PackReport() | AlignmentReport() | InspectReport() | PackConfigReport() | PatchReport() | EngramReport()

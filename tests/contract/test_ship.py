@@ -1,4 +1,4 @@
-"""Images between two real engines over a real sshd: only what is missing, nothing twice, nothing half, all of it proved."""
+"""Images between two real engines over a real sshd: only what is missing, nothing twice, nothing half, all proved."""
 
 import subprocess
 import threading
@@ -77,11 +77,11 @@ class Pair:
 
 @pytest.fixture
 def pair(engines, tmp_path):
+    head, worker = engines
     with sshd.Sshd(tmp_path / "sshd") as server:
-        made = Pair(*engines, server, tmp_path)
+        made = Pair(head, worker, server, tmp_path)
         yield made
         made.close()
-    worker = engines[1]
     for name in worker.run("images", "-aq").stdout.decode().split():
         worker.run("rmi", "-f", name, check=False)
 
