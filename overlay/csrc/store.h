@@ -43,7 +43,7 @@ class Store final : private Reads {
     };
 
     bool start_engine(row_store_error* error);
-    std::unique_ptr<ReadEngine> choose_engine(const EngineSetup& setup, std::string* notes) const;
+    std::unique_ptr<ReadEngine> choose_engine(EngineSetup* setup, std::string* notes) const;
     bool load_scales(row_store_error* error);
     uint64_t scale_length() const { return (table_.high - table_.low) * table_.scale_bytes; }
 

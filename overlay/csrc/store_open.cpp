@@ -9,7 +9,8 @@
 namespace row_store_detail {
 namespace {
 
-constexpr uint32_t kDepth = 96;
+constexpr uint32_t kDepth = 192;  // one thread that has to wait for its turn does not leave the disk idle
+constexpr uint32_t kThreads = 96;
 constexpr uint32_t kMostDepth = 4096;
 constexpr uint32_t kLeastAlignment = 64;  // of buffers, where the file asks for none
 
@@ -44,14 +45,13 @@ bool Store::open_tensors(const char* path, uint64_t weight_at, uint64_t scale_at
 }
 
 bool Store::start_engine(row_store_error* error) {
-    const uint32_t depth = options_.depth ? std::min(options_.depth, kMostDepth) : kDepth;
     const uint32_t most = layout_ == Layout::tensors ? row_bytes(table_) : kPage;
     const uint32_t alignment = std::max(file_.alignment(), kLeastAlignment);
-    const EngineSetup setup{file_.handle(), depth, most + 2 * file_.alignment(), alignment};
+    EngineSetup setup{file_.handle(), kDepth, most + 2 * file_.alignment(), alignment};
     std::string notes = file_.notes();
-    engine_ = choose_engine(setup, &notes);
+    engine_ = choose_engine(&setup, &notes);
     if (!engine_) return fail(error, ROW_STORE_ENGINE, 0, -1, "no engine for reads: %s", notes.c_str());
-    description_ = std::string(engine_->name()) + ", " + std::to_string(depth) + " at a time, ";
+    description_ = std::string(engine_->name()) + ", " + std::to_string(setup.depth) + " at a time, ";
     const std::string block = std::to_string(file_.alignment());
     description_ += file_.is_direct() ? "direct reads of " + block + "-byte blocks" : "buffered reads";
     if (!notes.empty()) description_ += " (" + notes + ")";
@@ -60,7 +60,7 @@ bool Store::start_engine(row_store_error* error) {
 }
 
 // The asynchronous ones only where they are: without direct reads they would block at each submission.
-std::unique_ptr<ReadEngine> Store::choose_engine(const EngineSetup& setup, std::string* notes) const {
+std::unique_ptr<ReadEngine> Store::choose_engine(EngineSetup* setup, std::string* notes) const {
     const struct {
         uint32_t engine;
         std::unique_ptr<ReadEngine> (*make)(const EngineSetup&, std::string*);
@@ -73,7 +73,9 @@ std::unique_ptr<ReadEngine> Store::choose_engine(const EngineSetup& setup, std::
         const bool is_useful = choice.engine == ROW_STORE_THREADS || file_.can_overlap();
         if (options_.engine == ROW_STORE_PROBE ? !is_useful : options_.engine != choice.engine) continue;
         std::string why;
-        if (auto engine = choice.make(setup, &why)) return engine;
+        setup->depth = choice.engine == ROW_STORE_THREADS ? kThreads : kDepth;
+        if (options_.depth) setup->depth = std::min(options_.depth, kMostDepth);
+        if (auto engine = choice.make(*setup, &why)) return engine;
         *notes += (notes->empty() ? "" : "; ") + why;
     }
     return nullptr;

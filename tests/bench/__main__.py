@@ -4,12 +4,14 @@ import json
 import sys
 from collections.abc import Callable
 
-from tests.bench import cli, guard, preflight, start
+from tests.bench import cli, engram, guard, image, preflight, start
 from tests.bench.measure import CannotMeasure, Result
 
 BENCHMARKS: dict[str, Callable[[], Result]] = {
     "cli": cli.run,
+    "engram": engram.run,
     "guard": guard.run,
+    "image": image.run,
     "preflight": preflight.run,
     "start": start.run,
 }
