@@ -8,6 +8,7 @@ import click
 
 from cluster.cli.checking import doctor, fabric, preflight
 from cluster.cli.engram import pack
+from cluster.cli.export import VERBS as EXPORT
 from cluster.cli.help import Verb
 from cluster.cli.image import image, with_flags
 from cluster.cli.shared import shared
@@ -265,4 +266,4 @@ def completion(shell: str) -> None:
 
 
 VERBS = (init, config, preflight, fabric, plan, fit, pack, image, start, status, logs, smoke, doctor, restart, stop,
-         *WEIGHTS_LIFE, *WEIGHTS, completion)  # fmt: skip
+         *EXPORT, *WEIGHTS_LIFE, *WEIGHTS, completion)  # fmt: skip

@@ -186,6 +186,15 @@ Exit codes
    2  usage, no such set      8  status: partly patched
    9  status: not patched
 """,
+    "export": """
+Examples
+  sparkctl export k8s --node spark-a | kubectl apply -f -
+  sparkctl export k8s --recipe dsv41-sage-exl3-1x --node spark-a > sage.yaml
+
+Exit codes
+   0  printed
+   2  usage, or something is missing: all of it is named
+""",
     "completion": """
 Examples
   eval "$(sparkctl completion bash)"

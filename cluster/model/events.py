@@ -252,6 +252,15 @@ class SmokeReport:
 
 
 @dataclass(frozen=True, slots=True)
+class ExportReport:
+    """A deployment as text for another system; `form` says for which, e.g. `kubernetes`."""
+
+    form: str
+    deployment: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class Failed:
     """The end of an unsuccessful verb; mirrors the error that ended it."""
 
@@ -277,6 +286,7 @@ Event = (
     | ConfigReport
     | PlanReport
     | SmokeReport
+    | ExportReport
     | FitReport
     | PreflightReport
     | ChecksReport

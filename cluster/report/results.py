@@ -7,6 +7,7 @@ from cluster.model.checks import ChecksReport, DoctorReport, FixReport, Prefligh
 from cluster.model.engram import EngramReport
 from cluster.model.events import (
     ConfigReport,
+    ExportReport,
     Failed,
     LogLine,
     NodeStatus,
@@ -39,7 +40,17 @@ from cluster.report.weights import Weights, weights_lines
 Checked = PreflightReport | ChecksReport | FixReport | DoctorReport | FabricReport | ImageReport
 Packs = PackReport | AlignmentReport | InspectReport | PackConfigReport | PatchReport | EngramReport
 Result = (
-    Served | Stopped | ConfigReport | PlanReport | SmokeReport | FitReport | StatusReport | Checked | Packs | Weights
+    Served
+    | Stopped
+    | ConfigReport
+    | PlanReport
+    | SmokeReport
+    | ExportReport
+    | FitReport
+    | StatusReport
+    | Checked
+    | Packs
+    | Weights
 )
 
 
@@ -56,6 +67,8 @@ def result_lines(result: Result, width: int | None, *, quiet: bool = False) -> l
             return _plan(result, width)
         case SmokeReport():
             return _smoke(result, width)
+        case ExportReport():
+            return [line(text) for text in result.text.splitlines()]  # never wrapped: a program reads it
         case FitReport():
             return fit_lines(result, width)
         case StatusReport():

@@ -11,6 +11,7 @@ from cluster.model.engram import EngramReport
 from cluster.model.events import (
     ConfigReport,
     Event,
+    ExportReport,
     Failed,
     Finding,
     LogLine,
@@ -87,7 +88,16 @@ class TextReporter:
             case Failed():
                 self._settle()
                 self._err.write(failed_lines(self._without_repetition(event), self._err.width))
-            case Served() | Stopped() | ConfigReport() | PlanReport() | SmokeReport() | FitReport() | StatusReport():
+            case (
+                Served()
+                | Stopped()
+                | ConfigReport()
+                | PlanReport()
+                | SmokeReport()
+                | ExportReport()
+                | FitReport()
+                | StatusReport()
+            ):
                 self._write(event)
             case PreflightReport() | ChecksReport() | FixReport() | DoctorReport() | FabricReport() | ImageReport():
                 self._write(event)
