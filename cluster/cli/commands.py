@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from cluster.cli.checking import doctor, fabric, preflight
+from cluster.cli.compose import compose
 from cluster.cli.engram import pack
 from cluster.cli.export import VERBS as EXPORT
 from cluster.cli.help import Verb
@@ -265,5 +266,5 @@ def completion(shell: str) -> None:
     click.echo(found(cli=None, ctx_args={}, prog_name="sparkctl", complete_var="_SPARKCTL_COMPLETE").source())
 
 
-VERBS = (init, config, preflight, fabric, plan, fit, pack, image, start, status, logs, smoke, doctor, restart, stop,
-         *EXPORT, *WEIGHTS_LIFE, *WEIGHTS, completion)  # fmt: skip
+VERBS = (init, config, preflight, fabric, plan, fit, pack, image, compose, start, status, logs, smoke, doctor, restart,
+         stop, *EXPORT, *WEIGHTS_LIFE, *WEIGHTS, completion)  # fmt: skip

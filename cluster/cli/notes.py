@@ -1,6 +1,10 @@
 """What stands at the end of each verb's --help: examples and exit codes, as they are written here."""
 
 NOTES = {
+    "compose": """
+Examples
+  sparkctl compose --rank 1 > worker.yaml
+""",
     "image": """
 Examples
   sparkctl image ls

@@ -4,7 +4,7 @@ import json
 import sys
 from collections.abc import Callable
 
-from tests.bench import cli, engram, guard, image, preflight, start
+from tests.bench import cli, engram, guard, image, preflight, relay, start
 from tests.bench.measure import CannotMeasure, Result
 
 BENCHMARKS: dict[str, Callable[[], Result]] = {
@@ -13,6 +13,7 @@ BENCHMARKS: dict[str, Callable[[], Result]] = {
     "guard": guard.run,
     "image": image.run,
     "preflight": preflight.run,
+    "relay": relay.run,
     "start": start.run,
 }
 

@@ -37,6 +37,8 @@ class Sshd:
     forced: str = ""
     authorize: bool = True
     port: int = 0
+    inside: tuple[str, ...] = ()
+    address: str = "127.0.0.1"
     _process: "subprocess.Popen[bytes] | None" = field(default=None, repr=False)
 
     def __enter__(self) -> "Sshd":
@@ -56,7 +58,7 @@ class Sshd:
             Path("/run/sshd").mkdir(exist_ok=True)  # its privilege separation wants this folder
         log = (self.folder / "sshd.log").open("wb")
         self._process = subprocess.Popen(
-            [program, "-D", "-e", "-f", str(self.folder / "sshd_config")],
+            [*self.inside, program, "-D", "-e", "-f", str(self.folder / "sshd_config")],
             stdout=log,
             stderr=log,
             start_new_session=True,
@@ -86,12 +88,12 @@ class Sshd:
 
     def known_line(self) -> str:
         kind, key = (self.folder / "host_key.pub").read_text().split()[:2]
-        return f"[127.0.0.1]:{self.port} {kind} {key}\n"
+        return f"[{self.address}]:{self.port} {kind} {key}\n"
 
     def write_ssh_config(self, *more: str) -> None:
         lines = (
             "Host node",
-            "  HostName 127.0.0.1",
+            f"  HostName {self.address}",
             f"  Port {self.port}",
             f"  User {getpass.getuser()}",
             f"  IdentityFile {self.folder / 'id'}",
@@ -116,7 +118,7 @@ class Sshd:
 
     def _write_server_config(self) -> None:
         lines = (
-            "ListenAddress 127.0.0.1",
+            f"ListenAddress {self.address}",
             f"Port {self.port}",
             f"HostKey {self.folder / 'host_key'}",
             f"AuthorizedKeysFile {self.authorized}",
@@ -132,13 +134,18 @@ class Sshd:
         )
         (self.folder / "sshd_config").write_text("\n".join(lines) + "\n")
 
+    def _answers(self) -> bool:
+        if self.inside:  # a network of its own, where only the log can be asked
+            return "Server listening" in (self.folder / "sshd.log").read_text()
+        with socket.socket() as probe:
+            return probe.connect_ex((self.address, self.port)) == 0
+
     def _wait_until_it_listens(self) -> None:
         assert self._process is not None
         until = time.monotonic() + 10
         while time.monotonic() < until and self._process.poll() is None:
-            with socket.socket() as probe:
-                if probe.connect_ex(("127.0.0.1", self.port)) == 0:
-                    return
+            if self._answers():
+                return
             time.sleep(0.02)
         raise RuntimeError(f"sshd did not start: {(self.folder / 'sshd.log').read_text()}")
 

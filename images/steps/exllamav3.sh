@@ -1,0 +1,14 @@
+#!/bin/sh
+# Build ExLlamaV3's extension at a pinned commit for GB10 (compute capability 12.1), without its requirements.
+# EXLLAMAV3_REPOSITORY and EXLLAMAV3_COMMIT come from the Dockerfile.
+set -eu
+case "$EXLLAMAV3_COMMIT" in
+    *[!0-9a-f]*|"") echo "EXLLAMAV3_COMMIT=$EXLLAMAV3_COMMIT is no commit" >&2; exit 2 ;;
+esac
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+git init -q "$work"
+git -C "$work" fetch -q --depth 1 "$EXLLAMAV3_REPOSITORY" "$EXLLAMAV3_COMMIT"
+git -C "$work" checkout -q FETCH_HEAD
+test "$(git -C "$work" rev-parse HEAD)" = "$EXLLAMAV3_COMMIT" || { echo "fetched another commit" >&2; exit 1; }
+TORCH_CUDA_ARCH_LIST=12.1a MAX_JOBS="${MAX_JOBS:-8}" python3 -m pip install --no-build-isolation --no-deps "$work"

@@ -1,0 +1,141 @@
+"""The main job in containers: two nodes with an engine each, one image built on the head and sent to the worker."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.contract.dockerd import busybox_image, missing
+from tests.lab.cli import Cli, chat
+from tests.lab.engines import SOCKET, docker, engine_in
+from tests.lab.nodes import Lab
+from tests.lab.specification import REPOSITORY
+from tests.lab.test_story import ANSWER, API, QUESTION, SETTINGS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = pytest.mark.lab
+
+IMAGE = "sparkctl-demo:1"
+CACHE = Path(os.environ.get("SPARKCTL_IMAGE_CACHE") or Path.home() / ".cache/sparkctl/images")
+
+
+@pytest.fixture(scope="module")
+def base(lab_ground: None) -> Path:
+    """The root of the demo image, made once and kept."""
+    if reason := missing():
+        pytest.skip(f"not run: {reason}")
+    if not (REPOSITORY / ".venv-vllm" / "provisioned.json").is_file():
+        pytest.skip("not run: no CPU vLLM here; `python3 scripts/provision.py vllm` installs it")
+    made = build("base", str(REPOSITORY))
+    if made.returncode:
+        pytest.skip(f"not run: {made.stderr.strip()}")
+    return CACHE
+
+
+def build(what: str, where: str) -> subprocess.CompletedProcess[str]:
+    words = (sys.executable, f"{where}/scripts/build_images.py", what)
+    return subprocess.run(words, capture_output=True, text=True, env={**os.environ, "SPARKCTL_IMAGE_CACHE": str(CACHE)})
+
+
+@pytest.fixture(scope="module")
+def lab(base: Path) -> Iterator[Lab]:
+    # A node has a ~/.cache of its own: it sees the cache where it sees nothing else.
+    with Lab.up(small_disk_size="320m") as nodes, contextlib.ExitStack() as stack:
+        for node in nodes.nodes:
+            stack.enter_context(engine_in(node))
+        archive = next(base.glob("demo-base-*.tar"))
+        words = (
+            "docker",
+            "-H",
+            f"unix://{nodes.a.path(SOCKET)}",
+            "import",
+            str(archive),
+            "sparkctl-demo-base:bookworm",
+        )
+        subprocess.run(words, check=True, capture_output=True)
+        nodes.a.run(("python3", str(REPOSITORY / "scripts/build_images.py"), "image"), check=True, timeout=600)
+        yield nodes
+
+
+@pytest.fixture
+def sparkctl(lab: Lab) -> Cli:
+    return Cli(lab.a, SETTINGS | {"RUNTIME": "container", "IMAGE": IMAGE, "READY_TIMEOUT": "10min"})
+
+
+def test_two_nodes_serve_from_one_image_that_only_the_head_had(lab: Lab, sparkctl: Cli) -> None:
+    for node in lab.nodes:
+        stranger(lab, node.name)
+    assert [one["key"] != "" for one in sparkctl("image", "ls").of("image")[-1]["nodes"]] == [True, False]
+    started = sparkctl("start", timeout=600)
+    assert started.code == 0, (started.result, started.err)
+    assert [stage["stage"] for stage in started.result["stages"]][:3] == ["connect", "check", "image"]
+    assert ANSWER in str(chat(lab.a, API, QUESTION))
+    compared = sparkctl("image", "verify")
+    assert (compared.code, compared.of("image")[-1]["equal"]) == (0, True)
+    for node in lab.nodes:
+        assert len(ours(node)) == 1
+        assert docker(node, "ps", "-q", "--filter", "name=stranger").stdout.strip()
+    assert sparkctl("status").code == 0
+
+    ended = sparkctl("stop")
+    assert (ended.code, ended.result["event"]) == (0, "stopped")
+    for node in lab.nodes:
+        assert ours(node) == []
+        assert docker(node, "ps", "-q", "--filter", "name=stranger").stdout.strip()
+        assert docker(node, "volume", "ls", "-q").stdout.split() == ["kept"]
+
+
+def test_a_second_ship_has_nothing_to_send(lab: Lab, sparkctl: Cli) -> None:
+    again = sparkctl("image", "ship")
+    report = again.of("image")[-1]
+    assert (again.code, report["equal"], report["shipped"]) == (0, True, [])
+
+
+def test_without_a_login_the_head_says_what_to_type(lab: Lab, sparkctl: Cli) -> None:
+    docker(lab.b, "rmi", "-f", IMAGE, check=True)
+    keys = lab.b.path("/root/.ssh/authorized_keys")
+    kept = keys.read_text()
+    known = lab.a.path("/root/.ssh/known_hosts")
+    before = known.read_text()
+    # The fabric address alone is unknown; the control address, by which sparkctl comes, is not.
+    known.write_text("".join(line.replace(",10.77.0.2", "") for line in before.splitlines(keepends=True)))
+    try:
+        over_control = sparkctl("image", "ship", timeout=300)
+        assert over_control.code == 0, over_control.result
+        assert any("not over the fabric" in told["text"] for told in over_control.of("told"))
+    finally:
+        known.write_text(before)
+        keys.write_text(kept)
+
+
+def ours(node) -> list[str]:
+    return docker(node, "ps", "-aq", "--filter", "label=sparkctl.deployment").stdout.split()
+
+
+def stranger(lab: Lab, name: str) -> None:
+    """Somebody else's container and volume, which nothing of ours may touch."""
+    node = next(one for one in lab.nodes if one.name == name)
+    socket = node.path(SOCKET)
+    data = busybox_image("stranger:1")
+    subprocess.run(("docker", "-H", f"unix://{socket}", "load"), input=data, check=True, capture_output=True)
+    docker(
+        node,
+        "run",
+        "-d",
+        "--network=none",
+        "--name=stranger",
+        "-v",
+        "kept:/kept",
+        "stranger:1",
+        "sleep",
+        "900",
+        check=True,
+    )
