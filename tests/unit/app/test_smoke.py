@@ -1,11 +1,12 @@
 """`smoke`: what counts as the right answer."""
 
+import json
 from dataclasses import replace
 
 import pytest
 
-from cluster.app.smoke import smoke
-from cluster.errors import StepFailed, Unreachable
+from cluster.app.smoke import Wanted, smoke
+from cluster.errors import SettingsError, StepFailed, Unreachable
 from cluster.model.events import SmokeCheck, SmokeReport
 from cluster.model.settings import Serve
 from cluster.node.base import Result
@@ -74,3 +75,65 @@ def test_the_key_stays_in_its_file(cluster):
     serve = replace(Serve(), model="/m", served_model_name="demo", api_key_file="~/key")
     smoke(replace(cluster.settings, serve=serve), cluster.open)
     assert '"key_file":"~/key"' in cluster["spark-a"].commands[-1].argv[-1]
+
+
+def asked_with(cluster: FakeCluster, wanted: Wanted, **reply) -> dict[str, bool]:
+    cluster["spark-a"].reply = reply
+    return {one.name: one.ok for one in smoke(cluster.settings, cluster.open, wanted).checks}
+
+
+@pytest.mark.parametrize(
+    ("text", "ok"),
+    [
+        ('{"language":"Python","answer":323,"valid":true}', True),
+        ('{"answer": 323, "valid": true, "language": "Python"}', True),
+        ('{"language":"Python","answer":"323","valid":true}', False),
+        ('{"language":"Python","answer":323,"valid":true} ok', False),
+        ("323", False),
+    ],
+)
+def test_a_strict_answer_has_every_prescribed_value_and_nothing_else(cluster, text, ok):
+    assert asked_with(cluster, Wanted(schema=True), text=text)["strict schema"] is ok
+
+
+@pytest.mark.parametrize(
+    ("reply", "off", "on"),
+    [
+        ({"text": "323", "reasoning": ""}, True, False),
+        ({"text": "323", "reasoning": "17*20 is 340"}, False, True),
+        ({"text": "hm </think> 323", "reasoning": ""}, False, False),
+        ({"text": "322", "reasoning": ""}, False, False),
+    ],
+)
+def test_thoughts_come_apart_when_on_and_not_at_all_when_off(cluster, reply, off, on):
+    found = asked_with(cluster, Wanted(thinking=True), **reply)
+    assert (found["thinking off"], found["thinking on"]) == (off, on)
+
+
+def test_thinking_is_asked_for_under_both_names(cluster):
+    asked_with(cluster, Wanted(thinking=True))
+    said = [one.argv[-1] for one in cluster["spark-a"].commands if '"chat_template_kwargs"' in one.argv[-1]]
+    assert [one.count('"enable_thinking":true,"thinking":true') for one in said] == [0, 0, 1]
+
+
+def test_a_needle_is_hidden_at_every_depth_each_time_with_another_phrase_and_beginning(cluster):
+    asked_with(cluster, Wanted(needle=500, depths=(10, 90)))
+    wants = [json.loads(one.argv[-1]) for one in cluster["spark-a"].commands if '"needle"' in one.argv[-1]]
+    needles = [one["needle"] for one in wants]
+    assert [(one["tokens"], one["depth"]) for one in needles] == [(500, 10), (500, 90)]
+    assert len({one["seed"] for one in needles}) == len({one["phrase"] for one in needles}) == 2
+
+
+def test_a_missing_phrase_a_cached_prompt_and_another_length_are_told(cluster):
+    usage = {"prompt_tokens": 499, "prompt_tokens_details": {"cached_tokens": 64}}
+    cluster["spark-a"].reply = {"text": "blue", "finish": "length", "usage": usage}
+    needle = smoke(cluster.settings, cluster.open, Wanted(needle=500)).checks[1]
+    told = "the phrase is missing; it ended by length; 64 tokens came from the cache; 499 tokens were read"
+    assert (needle.name, needle.ok, needle.detail.startswith(told)) == ("needle at 50 % of 500", False, True)
+
+
+def test_a_needle_that_does_not_fit_the_context_is_refused_before_anything_is_asked(cluster):
+    settings = replace(cluster.settings, serve=replace(cluster.settings.serve, max_model_len=1024))
+    with pytest.raises(SettingsError, match="do not fit MAX_MODEL_LEN=1024"):
+        smoke(settings, cluster.open, Wanted(needle=1000))
+    assert cluster["spark-a"].commands == []

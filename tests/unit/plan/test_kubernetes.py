@@ -5,6 +5,7 @@ The schemas in tests/golden/llmkube restate the fields of its types; what they d
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -41,9 +42,9 @@ def settings_of(*said: str):
     return load(Path("/nowhere"), environ={}, options=options).settings
 
 
-def read_back(said, cluster) -> dict[str, list]:
+def read_back(said, cluster) -> dict[str, Any]:
     """The objects by kind, as YAML gives them back."""
-    found: dict[str, list] = {}
+    found: dict[str, Any] = {}
     for one in yaml.safe_load_all(documents(manifests(settings_of(*said), cluster))):
         found.setdefault(one["kind"], []).append(one)
     return found
