@@ -301,7 +301,10 @@ def take_line(source: BinaryIO) -> Json:
 
 def receive_staged(want: Json, source: BinaryIO, count: List[int]) -> None:
     staging = Staging(want["staging"])
-    tell(staged={one["digest"]: staging.have(one["digest"]) for one in want["layers"]})
+    needed = {one["digest"] for one in want["layers"]}
+    for done in set() if want["keep"] else set(want["diffs"]) - needed:
+        staging.drop(done)  # loaded by a run that ended before it could say so
+    tell(staged={digest: staging.have(digest) for digest in needed})
     loader = Loader(want, staging)
     loader.start()
     try:

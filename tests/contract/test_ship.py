@@ -22,6 +22,7 @@ pytestmark = [
 ]
 
 LAYER = 3_000_000
+BIG = 40_000_000
 CIPHER = ("-c", "aes128-gcm@openssh.com")
 
 
@@ -36,6 +37,7 @@ def engines(tmp_path_factory):
     with dockerd.Dockerd(folder / "head") as head, dockerd.Dockerd(folder / "worker") as worker:
         head.run("load", data=archive("1"))
         head.run("load", data=archive("2"))
+        head.run("load", data=dockerd.busybox_image("sparkctl-ship:big", layers=5, size=BIG))
         yield head, worker
 
 
@@ -130,6 +132,39 @@ def test_a_cut_shipment_is_taken_up_inside_the_layer(pair, engines):
     done = pair.send("1")
     assert (pair.is_equal("1"), done.kept) == (True, 500_000)
     assert done.sent < len(archive("1")) - 490_000
+
+
+def test_after_a_cut_link_nothing_that_arrived_is_sent_again(engines, tmp_path):
+    head, worker = engines
+    with sshd.Sshd(tmp_path / "sshd") as server:
+        pair = Pair(head, worker, server, tmp_path)
+        cutter = threading.Thread(target=cut_when_half, args=(server, tmp_path / "blobs"))
+        cutter.start()
+        with pytest.raises(Unreachable) as caught:
+            pair.send("big")
+        cutter.join()
+        assert "nothing of it is sent twice" in caught.value.fix
+        time.sleep(1)  # the receiver still loads what it has
+        loaded = max((len(one.layers) for one in pair.worker.engine.images()), default=0)
+        done = pair.send("big")
+        whole = len(dockerd.busybox_image("sparkctl-ship:big", layers=5, size=BIG))
+        assert pair.is_equal("big")
+        assert loaded + done.kept > 0
+        assert done.sent + done.kept + max(loaded - 1, 0) * BIG <= whole + BIG // 10
+        assert [one.name for one in pair.staging.iterdir()] == ["lock"]
+        pair.close()
+    for name in worker.run("images", "-aq").stdout.decode().split():
+        worker.run("rmi", "-f", name, check=False)
+
+
+def cut_when_half(server: sshd.Sshd, staging: Path) -> None:
+    """The third layer is on its way: every process of the connection ends at once."""
+    end = time.monotonic() + 60
+    seen: set[str] = set()
+    while time.monotonic() < end and len(seen) < 3:
+        seen |= {one.name for one in staging.glob("*.part")}
+        time.sleep(0.001)
+    server.kill_sessions()
 
 
 def test_a_damaged_part_is_thrown_away_and_sent_again(pair):

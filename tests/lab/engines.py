@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 
     from tests.lab.node import Node
 
-SOCKET = "/var/run/docker.sock"
+SOCKET = "/run/docker.sock"  # and /var/run is a link to /run, which from outside would lead out of the node
 # A node's /tmp is a folder of the host's disk: an engine cannot put its overlay on the overlay that is the root.
 DATA = "/tmp/docker"
 
 
 @contextlib.contextmanager
 def engine_in(node: Node) -> Iterator[None]:
-    words = ("dockerd", "--data-root", DATA, "--exec-root", "/run/docker", "-H", f"unix://{SOCKET}")
+    words: tuple[str, ...] = ("dockerd", "--data-root", DATA, "--exec-root", "/run/docker", "-H", f"unix://{SOCKET}")
     words += ("--bridge=none", "--iptables=false", "--pidfile", "/run/docker.pid")
     with node.path("/tmp/dockerd.log").open("wb") as log:
         running = node.popen(words, stdout=log, stderr=log)
