@@ -2,6 +2,7 @@
 """Prove the Engram path on a GPU: exact values, vLLM's own kernels as the oracle, pace against the copy bandwidth.
 
     python3 scripts/gpu_engram.py [--vllm-engram FILE] [--rows N] [--folder DIR]
+    python3 scripts/gpu_engram.py --tune [--rows N]      the dequant kernel's variants, side by side
 
 Builds the row store, makes synthetic tables, looks them up as a server would. FILE is vLLM's own
 vllm/models/deepseek_v41/common/engram.py; without it the comparison is left out, and the result says so.
@@ -100,14 +101,80 @@ def check_dequant(rows: int) -> dict[str, Any]:
     def few(count: int) -> float:
         return round(seconds(lambda: dequantise(big[:count], factors[:count], values[:count])) * 1e6, 1)
 
+    only_written = values.numel() * 2 / seconds(lambda: values.fill_(1.0))
     return {
         "dequant_is_exact": is_exact,
         "dequant_over_copy": round(ours / copy, 3),
         "copy_gb_per_s": round(copy / 1e9, 1),
         "dequant_gb_per_s": round(ours / 1e9, 1),
+        "fill_gb_per_s": round(only_written / 1e9, 1),
         "dequant_us_48_rows": few(48),
         "dequant_us_12288_rows": few(12_288),
     }
+
+
+def variants() -> list[Any]:
+    from spark_overlay.dequant_kernel import Variant
+
+    plain = [
+        Variant(groups, warps, width)
+        for width in (8, 16, 4)
+        for warps in (2, 4, 8)
+        for groups in (16, 32, 64, 128, 256, 512)
+        if 4 <= groups * 32 // (warps * 32) <= 128
+    ]
+    return [*plain, *(Variant(groups, 4, 8, "evict_first") for groups in (32, 64, 128, 256))]
+
+
+def tune(rows: int) -> int:
+    """Every variant on one large batch, on a prefill chunk and on a decode step. A table, then JSON; 1 if any is wrong.
+
+    The large batch is far larger than any cache. Bytes are counted as moved: a row's 264 read, its 512 written; the
+    copy's read and written. Each variant takes its turn three times, and its best time counts.
+    """
+    from spark_overlay.dequant_kernel import launch
+
+    every, every_scales = every_code()
+    every, every_scales, exact = every.to(GPU), every_scales.to(GPU), in_float64(*every_code())
+    big = torch.randint(0, 127, (rows, 256), dtype=torch.uint8, device=GPU).view(torch.float8_e4m3fn)
+    factors = torch.randint(118, 130, (rows, 8), dtype=torch.uint8, device=GPU)
+    values = torch.empty(rows, 256, dtype=torch.bfloat16, device=GPU)
+    source = torch.empty(rows * 384, dtype=torch.uint8, device=GPU)
+    target = torch.empty_like(source)
+    wrong: list[str] = []
+    took: dict[Any, list[float]] = {}
+    copies: list[float] = []
+    for variant in variants():
+        out = torch.zeros(256, 256, dtype=torch.bfloat16, device=GPU)
+        launch(every, every_scales, out, variant)
+        odd = torch.zeros(77, 256, dtype=torch.bfloat16, device=GPU)
+        launch(every[:77], every_scales[:77], odd, variant)
+        if not (same(out, exact) and same(odd, exact[:77])):
+            wrong.append(str(variant))
+    for turn in range(3):
+        copies.append(seconds(lambda: target.copy_(source), 10))
+        for variant in variants():
+            for count in (rows, 12_288, 48):
+                part = (big[:count], factors[:count], values[:count])
+                time_of = seconds(lambda part=part, variant=variant: launch(*part, variant), 10)
+                took.setdefault((variant, count), []).append(time_of)
+        print(f"turn {turn + 1} of 3", file=sys.stderr)
+    copy = 2 * source.numel() / min(copies)
+    ranked = sorted(variants(), key=lambda variant: min(took[variant, rows]))
+    print(f"copy {copy / 1e9:.0f} GB/s")
+    print("groups warps width eviction     GB/s  of copy   us 12288 rows   us 48 rows")
+    for one in ranked:
+        pace = rows * (264 + 512) / min(took[one, rows])
+        chunk, step = (min(took[one, count]) * 1e6 for count in (12_288, 48))
+        print(
+            f"{one.groups:6} {one.warps:5} {one.width:5} {one.eviction or '-':11} {pace / 1e9:6.0f} {pace / copy:8.3f}"
+            f" {chunk:15.1f} {step:12.1f}"
+        )
+    best = {f"best_for_{count}_rows": str(min(ranked, key=lambda one: min(took[one, count]))) for count in (48, 12_288)}
+    pace = rows * (264 + 512) / min(took[ranked[0], rows])
+    result = {"best": str(ranked[0]), "best_over_copy": round(pace / copy, 3), **best, "wrong": wrong}
+    print(json.dumps(result))
+    return 1 if wrong else 0
 
 
 def make_tables(folder: Path) -> list[tuple[torch.Tensor, torch.Tensor]]:
@@ -371,7 +438,10 @@ def main() -> int:
     parser.add_argument("--vllm-engram", type=Path)
     parser.add_argument("--rows", type=int, default=4_000_000)
     parser.add_argument("--folder", type=Path)
+    parser.add_argument("--tune", action="store_true")
     given = parser.parse_args()
+    if given.tune:
+        return tune(given.rows)
     with tempfile.TemporaryDirectory(dir=given.folder) as name:
         folder = Path(name)
         build = folder / "build"
