@@ -13,6 +13,8 @@ until its bytes are on the disk and, with `verify`, were read back and compared.
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import errno
 import fcntl
 import hashlib
@@ -27,8 +29,11 @@ from typing import Any, Iterator, NoReturn
 
 BLOCK = 4 << 20  # the memory of a thread is three of these
 LARGE = 1 << 20  # from here on the kernel copies from file to file
-STEP = 64 << 20  # what is copied between two looks at the progress
+STEP = 16 << 20  # what is copied between two looks at the progress
 VECTORS = 1024  # the most buffers that one readv takes
+DIRTY = 16 << 20  # bytes after which the disk is told to begin
+SYNC_FILE_RANGE_WRITE = 2
+LIBRARY = ctypes.CDLL(None)
 SAY_EVERY = 0.5  # seconds
 UNSUPPORTED = (errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM)
 
@@ -72,6 +77,7 @@ class Sources:
     def __init__(self, paths: list[str]) -> None:
         self.paths = paths
         self.files: list[int] = []
+        self.cut: dict[tuple[int, int, int, int], list[list[memoryview]]] = {}
         for path in paths:
             self.files.append(os.open(path, os.O_RDONLY))
             os.posix_fadvise(self.files[-1], 0, 0, os.POSIX_FADV_SEQUENTIAL)
@@ -91,7 +97,20 @@ class Sources:
                 done += 1
             views = [views[done][got:], *views[done + 1 :]]
 
+    def rows(self, view: memoryview, run: int, count: int) -> list[list[memoryview]]:
+        """For each of `count` parts its rows of `run` bytes; kept, since most blocks lie where the last one lay."""
+        key = (ctypes.addressof(ctypes.c_char.from_buffer(view)), len(view), run, count)
+        if key not in self.cut:
+            self.cut = {
+                key: [
+                    [view[at : at + run] for at in range(number * run, len(view), count * run)]
+                    for number in range(count)
+                ]
+            }
+        return self.cut[key]
+
     def close(self) -> None:
+        self.cut = {}
         for file in self.files:
             os.close(file)
 
@@ -134,13 +153,10 @@ class Piece:
         count, run = len(self.parts), self.run
         rounds = len(view) // (run * count)
         first = offset // (run * count)
+        rows = self.sources.rows(view, run, count)
         for number, (source, start) in enumerate(self.parts):
             for begin in range(0, rounds, VECTORS):
-                end = min(begin + VECTORS, rounds)
-                rows = [
-                    view[(row * count + number) * run : (row * count + number + 1) * run] for row in range(begin, end)
-                ]
-                self.sources.fill(source, rows, start + (first + begin) * run)
+                self.sources.fill(source, rows[number][begin : begin + VECTORS], start + (first + begin) * run)
 
     def names(self) -> str:
         return ", ".join(os.path.basename(self.sources.paths[source]) for source, _ in self.parts)
@@ -154,6 +170,7 @@ class Writer:
         self.tally = tally
         self.buffer = bytearray(BLOCK)
         self.view = memoryview(self.buffer)
+        self.dirty = 0
         self.start = self.filled = 0  # where the gathered bytes go, and how many there are
 
     def room(self, at: int, length: int) -> memoryview:
@@ -173,8 +190,16 @@ class Writer:
     def write(self, view: memoryview, at: int) -> None:
         while view:
             done = os.pwrite(self.file, view, at)
-            self.tally.add(done)
+            self.wrote(done, at)
             view, at = view[done:], at + done
+
+    def wrote(self, count: int, at: int) -> None:
+        """Let the disk begin now, so that the sync in the end has little left to do."""
+        self.tally.add(count)
+        self.dirty += count
+        if self.dirty >= DIRTY:
+            start_writing(self.file, at + count - self.dirty, self.dirty)
+            self.dirty = 0
 
     def copy(self, sources: Sources, source: int, start: int, at: int, length: int) -> int:
         """As many bytes as the kernel copies itself; the rest is the caller's. Blocks are shared where they can be."""
@@ -189,7 +214,7 @@ class Writer:
                 return done
             if not got:
                 refuse("SOURCE_TRUNCATED", "%s ends at byte %d" % (sources.paths[source], start + done))
-            self.tally.add(got)
+            self.wrote(got, at + done)
             done += got
         return done
 
@@ -227,28 +252,52 @@ def write_block(writer: Writer, piece: Piece, offset: int, length: int, spare: m
         piece.read(writer.room(piece.at + offset, length), offset, spare)
 
 
-def verify(path: str, order: dict[str, Any], pieces: list[Piece], spare: memoryview) -> None:
-    """Read back what the disk has, and compare it with the sources byte by byte."""
-    file = os.open(path, os.O_RDONLY)
+def start_writing(file: int, at: int, length: int) -> None:
+    """Nothing depends on it, so a system that cannot is none worse."""
+    call = getattr(LIBRARY, "sync_file_range", None)
+    if call is not None:
+        call(file, ctypes.c_longlong(max(0, at)), ctypes.c_longlong(length), SYNC_FILE_RANGE_WRITE)
+
+
+@contextlib.contextmanager
+def synced(file: int) -> Iterator[None]:
+    """On the disk at the end; the disk works while something else is done."""
+    failed: list[OSError] = []
+
+    def sync() -> None:
+        try:
+            os.fsync(file)
+        except OSError as error:
+            failed.append(error)
+
+    thread = threading.Thread(target=sync)
+    thread.start()
     try:
-        size = os.fstat(file).st_size
-        if size != order["size"]:
-            refuse("WRONG_SIZE", "%s has %d bytes, must have %d" % (path, size, order["size"]))
-        header = head_of(order)
-        if os.pread(file, len(header), 0) != header:
-            refuse("WRONG_BYTES", "%s: its header is not what was written" % path)
-        for piece in pieces:
-            for offset, length in piece.blocks():
-                want, have = bytearray(length), bytearray(length)
-                piece.read(memoryview(want), offset, spare)
-                os.preadv(file, [have], piece.at + offset)
-                if want != have:
-                    refuse(
-                        "WRONG_BYTES",
-                        "%s: the bytes from %d on are not those of the source" % (path, piece.at + offset),
-                    )
+        yield
     finally:
-        os.close(file)
+        thread.join()
+    if failed:
+        raise failed[0]
+
+
+def verify(file: int, path: str, order: dict[str, Any], pieces: list[Piece], spare: memoryview) -> None:
+    """Compare what the file holds with the sources, byte by byte."""
+    size = os.fstat(file).st_size
+    if size != order["size"]:
+        refuse("WRONG_SIZE", "%s has %d bytes, must have %d" % (path, size, order["size"]))
+    header = head_of(order)
+    if os.pread(file, len(header), 0) != header:
+        refuse("WRONG_BYTES", "%s: its header is not what was written" % path)
+    want, have = bytearray(BLOCK), bytearray(BLOCK)
+    for piece in pieces:
+        for offset, length in piece.blocks():
+            if length > len(want):  # a round of rows larger than a block
+                want, have = bytearray(length), bytearray(length)
+            piece.read(memoryview(want)[:length], offset, spare)
+            got = os.preadv(file, [memoryview(have)[:length]], piece.at + offset)
+            whole = got == length == len(want)
+            if got != length or (want != have if whole else want[:length] != have[:length]):
+                refuse("WRONG_BYTES", "%s: the bytes from %d on are not the source's" % (path, piece.at + offset))
 
 
 def digest(path: str) -> str:
@@ -288,13 +337,11 @@ def assemble(folder: str, order: dict[str, Any], tally: Tally, request: dict[str
             writer.start = len(header)
             write_pieces(writer, pieces, spare)
             os.ftruncate(writer.file, order["size"])
-            os.fsync(writer.file)
-            if request["verify"]:
-                os.posix_fadvise(writer.file, 0, 0, os.POSIX_FADV_DONTNEED)
+            with synced(writer.file):
+                if request["verify"]:
+                    verify(writer.file, part, order, pieces, spare)
         finally:
             writer.close()
-        if request["verify"]:
-            verify(part, order, pieces, spare)
     finally:
         sources.close()
     sha256 = digest(part) if request["sums"] else ""

@@ -41,7 +41,7 @@ def packconfig(
         str(lying.path),
         str(route),
         changed,
-        str(lying.path / BACKUP) if changed or backup else "",
+        str(lying.path / BACKUP) if backup or (changed and not dry) else "",
         tuple((layer, str(width)) for layer, width in layer_bits(bits).items()),
         _changes(as_text(config), as_text(made)),
         not dry,

@@ -124,7 +124,7 @@ def _config(report: PackConfigReport, width: int | None) -> list[Line]:
         told = Span("repaired for " if report.done else "would be repaired for ", Tone.GOOD)
     lines = [line(Span(report.pack, Tone.STRONG), " ", told, f"route {report.route}")]
     bits = ", ".join(f"{layer}: {width}" for layer, width in report.layer_bits) or "all layers alike"
-    lines += labelled("layer_bits", bits, width)
+    lines += labelled("bits", bits, width)
     lines += [line(Span(f"  {one}", Tone.GOOD if one.startswith("+") else Tone.DIM)) for one in report.changes]
     return lines + (labelled("backup", report.backup, width) if report.backup else [])
 

@@ -21,7 +21,9 @@ _GATE = re.compile(r"mtp\.(\d+)\.ffn\.gate\.(weight|bias)")
 
 def must_be(experts: int, config: Mapping[str, Any], where: str) -> None:
     have, groups = config.get("n_routed_experts"), config.get("n_group", 1) or 1
-    if not isinstance(have, int) or not FEWEST <= experts < have:
+    if not isinstance(have, int):
+        raise Refused("config.json does not say how many experts there are", where=where, fix="download the pack again")
+    if not FEWEST <= experts < have:
         raise SettingsError(f"the draft keeps from {FEWEST} to {have} experts, not {experts}", where="--experts")
     if experts % groups:
         raise SettingsError(f"{experts} experts do not divide into {groups} groups", where=f"--experts, {where}")

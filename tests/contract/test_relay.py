@@ -232,14 +232,14 @@ def test_a_flipped_byte_is_seen_before_the_file_gets_its_name(lay, pack, tmp_pat
     """The comparison is with the source as it is then: a copy that differs never appears."""
     import cluster.app.agents as agents
 
-    broken = agents.source("assemble").replace(
-        b"            os.fsync(writer.file)\n", b"            os.pwrite(writer.file, b'?', order['size'] - 1)\n", 1
-    )
+    writes = b'            os.ftruncate(writer.file, order["size"])\n'
+    flips = b"            os.pwrite(writer.file, b'?', order['size'] - 1)\n"
+    broken = agents.source("assemble").replace(writes, writes + flips, 1)
     monkeypatch.setattr(agents, "source", lambda name: broken if name == "assemble" else _source(name))
     report = lay()
     failed = [one for one in report.files if one.made is Made.FAILED]
     assert [one.name for one in failed] == [ALL[1], ALL[2]]
-    assert "are not those of the source" in failed[0].detail
+    assert "are not the source's" in failed[0].detail
     assert not (tmp_path / "new" / ALL[1]).exists()
     assert (tmp_path / "new" / ALL[3]).exists()
 

@@ -47,6 +47,11 @@ def test_a_draft_is_smaller_than_its_model_and_divides_into_groups(experts, grou
         must_be(experts, {"n_routed_experts": 216, "n_group": groups}, "here")
 
 
+def test_a_pack_must_say_how_many_experts_it_has():
+    with pytest.raises(Refused, match=r"config\.json does not say how many experts there are"):
+        must_be(64, {}, "here")
+
+
 def pack(experts: int = 4, gate: bool = True):
     content = tensors(embed__weight=("F16", 2), mtp__0__norm__weight=("F16", 3))
     for number in range(experts):
