@@ -10,6 +10,7 @@ from cluster.model.host import NO_HOST
 from cluster.model.settings import NodeSettings, RuntimeKind, Settings
 from cluster.node.base import Node, Result
 from cluster.plan.launch import filled_words
+from cluster.probe.addressing import ADDRESSING
 from cluster.probe.base import Answer, Probe
 from cluster.probe.host import GPUS, HOST
 from cluster.probe.identity import parse_identity
@@ -37,6 +38,7 @@ def facts_of(node: Node, probes: tuple[Probe[Any], ...] = PROBES) -> NodeFacts:
         host=seen.get(HOST.name, NO_HOST),
         gpus=seen.get(GPUS.name, ()),
         reached=seen.get(REACHED, ()),
+        addressing=seen.get(ADDRESSING.name),
     )
 
 

@@ -13,12 +13,14 @@ from cluster.model.facts import Identity, NodeFacts
 from cluster.model.host import Reached
 from cluster.model.rules import is_local
 from cluster.model.settings import Settings, is_alone
+from cluster.plan.exl3_checks import check_addressing, keeps_pages
 from cluster.plan.fabric_checks import wire_ranks
 from cluster.plan.host_checks import check_machines, check_owner
 from cluster.plan.launch import Wiring
 from cluster.plan.preflight import check_equal, check_key, check_node, check_ports
 from cluster.plan.reach import BLINK_SECONDS, check_reach, may_blink, ports_wanted
 from cluster.plan.traps import check_traps
+from cluster.probe.addressing import ADDRESSING
 from cluster.probe.base import Ask, Probe
 from cluster.probe.host import GPUS, HOST
 from cluster.probe.reach import parse_reach
@@ -49,7 +51,8 @@ def survey(session: Session, pace: Pace = REAL) -> Survey:
 
 def _facts(session: Session) -> dict[str, NodeFacts]:
     settings = session.settings
-    return session.each(lambda node: facts_of(node, (*PROBES, HOST, GPUS, *_reach(settings, node.name))))
+    mode = (ADDRESSING,) if keeps_pages(settings) else ()
+    return session.each(lambda node: facts_of(node, (*PROBES, HOST, GPUS, *mode, *_reach(settings, node.name))))
 
 
 def _blinks(session: Session, facts: dict[str, NodeFacts]) -> bool:
@@ -90,6 +93,7 @@ def judged(settings: Settings, seen: Survey, *, ports: bool = True) -> tuple[tup
         told += check_reach(settings, node.name, facts.reached)
         told += check_node(settings, node.name, seen.identities[node.name])
         told += [] if alone else [check_owner(facts, wired)]
+        told += check_addressing(settings, facts)
         told += check_traps(settings, node, facts)
     told += check_key(settings, seen.identities[head])
     told += [] if alone else check_machines(seen.facts, seen.identities)

@@ -81,7 +81,7 @@ class Hca:
 
 @dataclass(frozen=True, slots=True)
 class NodeFacts:
-    """One node at one moment."""
+    """One node at one moment. `addressing` is the GPU's mode, "" when it does not say, None when nobody asked."""
 
     node: str
     addresses: tuple[Address, ...]
@@ -92,3 +92,4 @@ class NodeFacts:
     host: Host = NO_HOST
     gpus: tuple[Gpu, ...] = ()
     reached: tuple[Reached, ...] = ()
+    addressing: str | None = None

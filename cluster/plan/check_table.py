@@ -280,6 +280,15 @@ CHECKS: tuple[Contract, ...] = (
         WARNING,
     ),
     Contract(
+        "EXL3.ATS",
+        "the addressing mode in nvidia-smi -q, for a server with its weights in the page cache",
+        "ATS",
+        "without it the GPU cannot read files in the page cache, and the copies do not fit",
+        REFUSAL,
+        source="vcruz305/exllamav3, its notes on GB10; Defilan/LLMKube",
+        date="2026-09-30",
+    ),
+    Contract(
         "HOST.ONE_MACHINE",
         "the kernel's boot id of all nodes",
         "different ones",

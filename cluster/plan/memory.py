@@ -8,6 +8,7 @@ from cluster.model.memory import GIB, MemInfo, MemoryFacts, ModelShape
 from cluster.model.serve import Speculation
 from cluster.model.settings import Settings
 from cluster.model.units import Bytes
+from cluster.plan.exl3_checks import HEADROOM, keeps_pages, resident
 from cluster.weights.budget import Loading, budget
 
 # Measured on pairs of GB10 that serve at 600000 tokens: what the driver, the kernels' workspaces and torch take beside
@@ -110,6 +111,8 @@ def token_bytes(shape: ModelShape, tensor_parallel: int) -> int:
 
 def predict(settings: Settings, shape: ModelShape, has_gpu: bool, total: Bytes) -> tuple[Need, ...]:
     """What each rank will take, rank 0 first. Never less for a longer context, more sequences or fewer ranks."""
+    if keeps_pages(settings):
+        return (_held(settings, shape),)
     weights = budget(shape, loading(settings)).ranks
     return tuple(_need(settings, shape, has_gpu, total, rank, size) for rank, size in enumerate(weights))
 
@@ -127,6 +130,13 @@ def _need(settings: Settings, shape: ModelShape, has_gpu: bool, total: Bytes, ra
     )
     floor = Bytes(weights + (settings.serve.kv_cache_memory_bytes or 0))
     return Need(rank, parts, pool // per_token, floor, _start_check(settings, has_gpu, total))
+
+
+def _held(settings: Settings, shape: ModelShape) -> Need:
+    """What is copied must fit, with some room; mapped weights take none that cannot be had back."""
+    size = resident(settings, shape)
+    parts = (Part("weights", size, "load"), Part("headroom", HEADROOM, "load"))
+    return Need(0, parts, settings.serve.max_model_len or 0, Bytes(size + HEADROOM))
 
 
 def _fixed(settings: Settings, has_gpu: bool, rank: int) -> tuple[Part, ...]:

@@ -8,6 +8,7 @@ from cluster.model.fit import Fit
 from cluster.model.memory import GIB, MemInfo, MemoryFacts, SharedMemory
 from cluster.model.settings import Settings
 from cluster.model.units import Bytes, format_bytes
+from cluster.plan.exl3_checks import keeps_pages
 from cluster.plan.memory import NodePlan, capacity, gib, held_by
 
 SHM_NEEDED = GIB  # vLLM's message queues and NCCL's segments
@@ -61,11 +62,17 @@ def describe(plan: NodePlan) -> str:
 
 def remedy(settings: Settings, plan: NodePlan) -> str:
     if judge(plan) is Fit.NEVER:
+        if keeps_pages(settings):
+            return (
+                f"{plan.facts.node} has {gib(plan.facts.info.total)} GiB in all: set EXL3_PROFILE=measured or aliased"
+            )
         return f"{plan.facts.node} has {gib(plan.facts.info.total)} GiB in all: spread the model over more nodes"
     stop = "sparkctl stop" if any("vllm" in one.name.lower() for one in plan.facts.holders) else ""
     largest = next((one for one in plan.facts.holders if one.whole >= GIB // 4), None)
     end = f"end {largest.name} (pid {largest.pid}) on {plan.facts.node}" if largest else ""
     lower = "set DSV41_BOOT_MARGIN_GIB lower if you know why"
+    if keeps_pages(settings):
+        return ", or ".join(text for text in (end, "set EXL3_PROFILE=aliased, which copies nothing") if text)
     if plan.margin is None:
         lower = "set KV_CACHE_MEMORY_BYTES lower" if settings.serve.kv_cache_memory_bytes else "set GPU_MEM_UTIL lower"
     return ", or ".join(text for text in (stop or end, lower) if text)
@@ -95,11 +102,15 @@ def wants_drop(settings: Settings, plan: NodePlan) -> bool:
     """Whether a start drops the model's files from this node's page cache: only where the settings say so."""
     wanted = Bytes(max((need.wanted_free for need in plan.needs), default=0))
     action = judge_free(plan.facts.info, plan.needed, wanted).action
+    if keeps_pages(settings):
+        return False
     return bool(settings.tuning.drop_page_cache) and plan.facts.has_gpu and action == DROP_PAGE_CACHE
 
 
 def _free(settings: Settings, plan: NodePlan) -> Finding:
     node, info = plan.facts.node, plan.facts.info
+    if keeps_pages(settings):
+        return Finding("MEM.FREE", Severity.OK, node, f"{gib(info.free)} GiB free; the page cache holds the weights")
     if not plan.facts.has_gpu:
         return Finding(
             "MEM.FREE", Severity.OK, node, f"{gib(info.free)} GiB free; without a GPU the page cache gives way"
