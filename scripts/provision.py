@@ -3,6 +3,7 @@
 
     python3 scripts/provision.py dev  [--venv .venv]         this project, editable, with its [dev] tools
     python3 scripts/provision.py vllm [--venv .venv-vllm]    vLLM for CPU, with what a text model needs and no more
+    python3 scripts/provision.py overlay [--venv .venv-overlay]  what the overlay's tests need beside vLLM's venv
     python3 scripts/provision.py apt PACKAGE...              Debian or Ubuntu packages, only those that are missing
 
 Run it as often as you like: what is there already is left alone, and an interrupted run is taken up where it stopped.
@@ -43,6 +44,10 @@ NOT_NEEDED = re.compile(r"(torchaudio|torchvision|torchcodec)\b")
 # xgrammar asks for triton; on a CPU vLLM never uses it, and it is a gigabyte on disk.
 REMOVED = "triton"
 BESIDE_VLLM = ("py-spy",)
+# The overlay's tests run kernels in Triton's interpreter. It stays out of the server's venv: that is to be what a
+# server has, and Triton alone is a gigabyte.
+BESIDE_OVERLAY = ("triton==3.9.0", "pytest>=8.3", "pytest-timeout>=2.3", "hypothesis>=6.100")
+OVERLAY_DISK_GIB = 1.5
 # The one library outside the venv that vLLM's kernels are linked to; without it they fail late and say little.
 NUMA_LIBRARY, NUMA_PACKAGE = "libnuma.so.1", "libnuma1"
 VLLM_DISK_GIB = 4.0
@@ -76,6 +81,8 @@ def main(arguments: Sequence[str]) -> int:
         with exclusive(venv):
             if choice.what == "vllm":
                 provision_vllm(venv)
+            elif choice.what == "overlay":
+                provision_overlay(venv)
             else:
                 provision_dev(venv)
     except ProvisionError as failure:
@@ -90,10 +97,11 @@ def main(arguments: Sequence[str]) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    kinds = parser.add_subparsers(dest="what", required=True, metavar="{vllm,dev,apt}")
+    kinds = parser.add_subparsers(dest="what", required=True, metavar="{vllm,dev,overlay,apt}")
     for kind, folder, purpose in (
         ("vllm", ".venv-vllm", "a venv with vLLM for CPU"),
         ("dev", ".venv", "a venv with this project and its tools"),
+        ("overlay", ".venv-overlay", "a venv that sees vLLM's, with what tests of the overlay need"),
     ):
         venv = kinds.add_parser(kind, help=purpose)
         venv.add_argument("--venv", type=Path, default=ROOT / folder, metavar="DIR", help=f"default: {folder}")
@@ -132,6 +140,23 @@ def provision_vllm(venv: Path) -> None:
     write_alias(venv)
     compile_bytecode(venv)
     run((*python_of(venv), "-c", FIRST_IMPORT), "first import of vLLM and its kernels")
+    stamp(venv, wanted)
+
+
+def provision_overlay(venv: Path, server: Path = ROOT / ".venv-vllm") -> None:
+    """A venv of its own that finds vLLM's packages too, and what it adds to them comes first."""
+    wanted = {"python": platform.python_version(), "server": str(server), "beside": " ".join(BESIDE_OVERLAY)}
+    if is_stamped(venv, wanted):
+        say("what the overlay's tests need is there; nothing to do")
+        return
+    if not (server / STAMP).is_file():
+        raise ProvisionError(f"{server} is not whole\n  type  python3 scripts/provision.py vllm")
+    require_disk(venv, OVERLAY_DISK_GIB)
+    make_venv(venv)
+    pip(venv, f"what tests of the overlay need ({', '.join(BESIDE_OVERLAY)})", *BESIDE_OVERLAY)
+    ours = next(venv.glob("lib/python*/site-packages"))
+    (ours / "server.pth").write_text(f"{next(server.glob('lib/python*/site-packages'))}\n")
+    run((*python_of(venv), "-c", "import torch, triton, vllm, pytest, hypothesis"), "first import")
     stamp(venv, wanted)
 
 
