@@ -93,7 +93,7 @@ def fabric(options: Options, what: str) -> None:
     run(options, act, need=Need.NODES)
 
 
-@click.command(cls=Verb, short_help="Check everything, and pack what was seen to show it to somebody.")
+@click.command(cls=Verb, short_help="Check everything, and pack what was seen into one file.")
 @click.option(
     "--output",
     "-o",

@@ -41,4 +41,25 @@ def export(options: Options, form: str, nodes: tuple[str, ...], namespace: str, 
     run(options, act, starts=False)
 
 
-VERBS = (export,)
+@click.command("client-config", cls=Verb, short_help="Print what a client of the API needs to know.")
+@click.option("--for", "form", type=click.Choice(["pi", "env"]), default="pi", show_default=True,
+              help="Who reads it: pi's models.json, or a shell.")  # fmt: skip
+@shared
+def client_config(options: Options, form: str) -> None:
+    """Print what a client of the API needs to know: its address, the model's id, the context.
+
+    The server is asked first, so what comes out is true of what runs now. A key is never printed.
+    """
+
+    def act(call: Call) -> None:
+        from cluster.app.client import client_config as ask
+        from cluster.plan.client import Form
+
+        call.emit(ask(call.settings, call.open_one, call.emit, Form(form)))
+
+    from cluster.cli.invoke import run
+
+    run(options, act)
+
+
+VERBS = (client_config, export)

@@ -172,7 +172,8 @@ Exit codes
 """,
     "draft": """
 Examples
-  sparkctl draft ~/models/tp1 ~/models/draft-k64 --plan ~/models/tp1/REAP_K216_PLAN.json
+  sparkctl draft ~/models/tp1 ~/models/draft-k64 \\
+    --plan ~/models/tp1/REAP_K216_PLAN.json
 
 Exit codes
    0  made                    4  refused: TARGET is there, the pack is not whole
@@ -189,6 +190,15 @@ Exit codes
    0  done; status: patched   4  refused, nothing changed; status: drifted
    2  usage, no such set      8  status: partly patched
    9  status: not patched
+""",
+    "client-config": """
+Examples
+  sparkctl client-config > ~/.pi/agent/models.json
+  eval "$(sparkctl client-config --for env)"
+
+Exit codes
+   0  printed                 3  the head cannot be reached
+   2  usage                   4  the API names no model: it does not run
 """,
     "export": """
 Examples

@@ -192,7 +192,7 @@ def patch(options: Options, what: str, patches: str, root: str, any_version: boo
     _run(options, act)
 
 
-@click.command(cls=Verb, short_help="Join a rank-sliced pack into one rank's, without touching a weight.")
+@click.command(cls=Verb, short_help="Join a rank-sliced pack into one rank's.")
 @click.argument("source")
 @click.argument("target", required=False)
 @click.option("--check", is_flag=True, help="Only hold the joined pack SOURCE against its manifest.")
