@@ -179,7 +179,12 @@ def part(folder: str, name: str) -> int:
     """Bytes of an unfinished download: ours, or one of the publisher's client."""
     sizes = [0]
     with suppress(OSError):
-        sizes.append(os.stat(os.path.join(folder, ".sparkctl", "parts", name.replace("/", "--") + ".part")).st_size)
+        parts = os.path.join(folder, ".sparkctl", "parts")
+        sizes += [
+            os.stat(os.path.join(parts, one)).st_size
+            for one in os.listdir(parts)
+            if one.startswith(name.replace("/", "--") + ".") and one.endswith(".part")
+        ]
     cache = os.path.join(folder, ".cache", "huggingface", "download", os.path.dirname(name))
     with suppress(OSError):
         sizes += [

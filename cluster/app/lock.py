@@ -26,11 +26,14 @@ def lock_path(settings: Settings) -> PurePosixPath:
 
 
 @contextmanager
-def held(head: Node, settings: Settings, verb: str, emit: Emit) -> Iterator[None]:
-    """Hold the head's lock. It lives exactly as long as our connection, so a killed sparkctl leaves none behind."""
+def held(head: Node, settings: Settings, verb: str, emit: Emit, path: PurePosixPath | None = None) -> Iterator[None]:
+    """Hold the head's lock, or that of a folder at `path`.
+
+    It lives exactly as long as our connection, so a killed sparkctl leaves none behind.
+    """
     answer: dict[str, Any] = {}
     answered, release = Event(), Event()
-    want = {"path": str(lock_path(settings)), "holder": _holder(verb, settings.deployment)}
+    want = {"path": str(path or lock_path(settings)), "holder": _holder(verb, settings.deployment)}
 
     def take(line: str) -> None:
         try:

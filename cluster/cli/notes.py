@@ -122,6 +122,16 @@ Examples
   sparkctl init spark-b               a Host of ~/.ssh/config
   sparkctl init                       one machine: the demo
 """,
+    "fetch": """
+Examples
+  sparkctl fetch                      what HF_MODEL_REPO and HF_ENGRAM_REPO name
+  sparkctl fetch --offline            lists gaps; asks nobody, changes nothing
+
+Exit codes
+   0  all is there, proven    5  the hub fails, or files came wrong
+   2  no such repository      7  somebody else changes the folder
+   4  no room; or gaps, with --offline
+""",
     "verify": """
 Examples
   sparkctl verify                     every byte that was not proven before

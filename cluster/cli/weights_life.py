@@ -1,4 +1,4 @@
-"""The verbs of weights as files: verify."""
+"""The verbs of weights as files: fetch, verify."""
 
 from __future__ import annotations
 
@@ -14,6 +14,73 @@ from cluster.model.need import Need
 if TYPE_CHECKING:
     from cluster.cli.invoke import Call
     from cluster.cli.options import Options
+    from cluster.model.settings import Settings
+
+
+@click.command(cls=Verb, short_help="Bring the model's files onto the head, and prove them.")
+@click.option("--offline", is_flag=True, help="Ask nobody; list everything that is missing, and exit 4.")
+@click.option(
+    "--include", "more", multiple=True, metavar="PATTERN", help="Further files of the repository; repeatable."
+)
+@click.option("--xet", is_flag=True, help="Begin over xet: may be faster, and cannot go on inside a file.")
+@click.option(
+    "--stall",
+    type=click.FloatRange(min=1),
+    default=60.0,
+    metavar="SECONDS",
+    show_default=True,
+    help="A file that does not move for so long is tried again, without xet.",
+)
+@click.option("--reserve", default="1GiB", metavar="SIZE", show_default=True, help="Room that must stay free.")
+@click.option("--jobs", "-j", type=click.IntRange(1, 64), default=8, show_default=True, help="Files read at once.")
+@shared
+def fetch(
+    options: Options, offline: bool, more: tuple[str, ...], xet: bool, stall: float, reserve: str, jobs: int
+) -> None:
+    """Bring the files that the recipe names onto the head, and prove each by its digest.
+
+    Only what a server reads, at one commit. Room is checked before the first byte. An ended fetch goes on inside the
+    files it had begun; a second one has nothing to do. Run it on the head.
+    """
+    import os
+
+    from cluster.cli.invoke import run
+    from cluster.model.units import parse_bytes
+
+    try:
+        spare = parse_bytes(reserve)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--reserve") from error
+    offline = offline or os.environ.get("HF_HUB_OFFLINE", "0").lower() in ("1", "true", "yes", "on")
+
+    def act(call: Call) -> None:
+        from cluster.app.fetch import Wanted
+        from cluster.app.fetch import fetch as bring
+
+        check_token(options, call.settings)
+        call.emit(bring(call.settings, call.open_one, call.emit, Wanted(offline, xet, stall, more, spare, jobs)))
+
+    run(options, act, need=Need.NODES)
+
+
+def check_token(options: Options, settings: Settings) -> None:
+    """A token that other users of the machine could read is none to go out with."""
+    import os
+    from pathlib import Path
+
+    from cluster.errors import SettingsError
+
+    token = settings.weights.hf_token
+    if token is None or token.reveal() in (os.environ.get("HF_TOKEN"), os.environ.get("SPARKCTL_HF_TOKEN")):
+        return
+    files = [Path(one) for one in (options.env_file or ".env", options.config or "cluster.yaml") if Path(one).is_file()]
+    held = [one for one in files if token.reveal() in one.read_text(encoding="utf-8", errors="replace")]
+    if not held:
+        raise SettingsError("HF_TOKEN stands where others can read it", fix="give it by the environment or by .env")
+    if open_files := [one for one in held if one.stat().st_mode & 0o077]:
+        raise SettingsError(
+            "other users can read the file with HF_TOKEN", where=str(open_files[0]), fix=f"chmod 600 {open_files[0]}"
+        )
 
 
 @click.command(cls=Verb, short_help="Prove the weights on every node, by content.")
@@ -43,4 +110,4 @@ def verify(options: Options, quick: bool, again: bool, jobs: int) -> None:
     run(options, act, need=Need.NODES)
 
 
-VERBS = (verify,)
+VERBS = (fetch, verify)

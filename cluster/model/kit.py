@@ -84,13 +84,15 @@ class Weights:
     force: bool = setting(False, "Copy even when nothing changed", env="FORCE_SYNC", not_yet=_SHARING)
     skip: bool = setting(False, "Do not copy", env="SKIP_SYNC", not_yet=_SHARING)
     auto_download: bool = setting(False, "Download what is missing", env="AUTO_DOWNLOAD", not_yet=_FETCH)
-    repo: str = setting("", "Repository of the model", env="HF_MODEL_REPO", not_yet=_FETCH)
-    engram_repo: str = setting("", "Repository of the Engram tables", env="HF_ENGRAM_REPO", not_yet=_FETCH)
-    hf_token: Secret | None = setting(None, "Token for downloads", env="HF_TOKEN")
-    hf_workers: int = setting(8, "Downloads at once", env="HF_MAX_WORKERS", low=1, high=64, not_yet=_FETCH)
-    expected_shards: int | None = setting(
-        None, "Shards a whole model has", env="EXPECTED_SHARDS", low=1, high=100000, not_yet=_FETCH
+    repo: str = setting("", "Repository of the model", env="HF_MODEL_REPO")
+    revision: str = setting("main", "Its branch, tag or commit", env="HF_MODEL_REVISION")
+    engram_repo: str = setting("", "Repository of the Engram tables", env="HF_ENGRAM_REPO")
+    engram_revision: str = setting("main", "Its branch, tag or commit", env="HF_ENGRAM_REVISION")
+    hf_token: Secret | None = setting(
+        None, "Token for downloads, from the environment or a file of mode 0600", env="HF_TOKEN"
     )
+    hf_workers: int = setting(8, "Downloads at once", env="HF_MAX_WORKERS", low=1, high=64)
+    expected_shards: int | None = setting(None, "Shards a whole model has", env="EXPECTED_SHARDS", low=1, high=100000)
     nfs_share: bool = setting(True, "May `auto` choose NFS", env="NFS_SHARE", not_yet=_SHARING)
     nfs_image: str = setting("", "Image of the exporter", env="NFS_IMAGE", not_yet=_SHARING)
     nfs_container: str = setting("", "Container of the exporter", env="NFS_CONTAINER", not_yet=_SHARING)

@@ -245,15 +245,15 @@ def test_a_setting_that_nothing_acts_on_yet_is_refused_and_not_ignored():
     given = settings(
         weights__sync=Share.NFS,
         weights__nfs_server="10.40.0.1",
-        weights__repo="a/b",
+        weights__auto_download=True,
     )
-    origins = {"weights.sync": ".env:1", "weights.nfs_server": ".env:2", "weights.repo": "cluster.yaml:4"}
+    origins = {"weights.sync": ".env:1", "weights.nfs_server": ".env:2", "weights.auto_download": "cluster.yaml:4"}
     assert unsupported(given, origins) == (
         Problem(
             ".env:1, .env:2",
             "WEIGHT_SYNC=nfs, NFS_SERVER_IP=10.40.0.1 would be ignored: sharing weights is not there yet",
         ),
-        Problem("cluster.yaml:4", "HF_MODEL_REPO=a/b would be ignored: downloading weights is not there yet"),
+        Problem("cluster.yaml:4", "AUTO_DOWNLOAD=true would be ignored: downloading weights is not there yet"),
     )
 
 
