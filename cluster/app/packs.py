@@ -9,7 +9,7 @@ from pathlib import PurePosixPath
 from cluster.app.agents import agent
 from cluster.app.observe import told
 from cluster.app.session import OpenNode, Session, locate
-from cluster.errors import Refused, SettingsError, StepFailed, Unreadable
+from cluster.errors import Locked, Refused, SettingsError, StepFailed, Unreadable
 from cluster.model.events import Emit, Progress
 from cluster.model.packs import Made, PackFile
 from cluster.model.settings import NodeSettings, Settings
@@ -192,6 +192,7 @@ def carry_out(
     }
     files: list[PackFile] = []
     sums: dict[str, str] = {}
+    busy: list[str] = []
 
     def listen(text: str) -> None:
         said = json.loads(text)
@@ -205,10 +206,14 @@ def carry_out(
                 )
                 if said["sha256"]:
                     sums[said["name"]] = said["sha256"]
+            case _ if said["fault"] == "BUSY":
+                busy.append(said["text"])
             case _:
                 files.append(PackFile(said["name"], Made.FAILED, 0, 0.0, said["text"]))
 
     result = node.stream(agent("assemble", request, LONG), listen)
+    if busy:
+        raise Locked(busy[0], where=node.name, fix="wait until it has ended, then run this again")
     if result.exit not in (0, 1) or (result.exit == 1 and not any(one.made is Made.FAILED for one in files)):
         raise StepFailed(
             f"writing the files ended with exit code {result.exit}",

@@ -1,5 +1,6 @@
 """`relay` on real files: what the real safetensors library reads afterwards, and what a second run finds."""
 
+import fcntl
 import json
 import os
 import struct
@@ -12,12 +13,13 @@ import pytest
 from cluster.app.packs import ORDERS, Order
 from cluster.app.relay import Wanted, align, relay
 from cluster.config.load import load
-from cluster.errors import Refused, SettingsError, SparkctlError
+from cluster.errors import Locked, Refused, SettingsError, SparkctlError
 from cluster.model.need import Need
 from cluster.model.packs import Made, PackReport
 from cluster.model.settings import NodeSettings
 from cluster.node.base import Node
 from cluster.node.local import LocalNode
+from cluster.node.open import open_node
 from cluster.weights.relay import PAD, Rules
 from cluster.weights.safetensors import BadShard, read_header
 from tests.packs import index, linear, noise, odd, shard_bytes, tensors, write_shard
@@ -350,6 +352,28 @@ def test_shards_with_odd_headers_open(tmp_path):
         )
         assert report.ok
         assert everything(tmp_path / f"new{blanks}" / path.name) == everything(path)
+
+
+def test_the_same_is_done_on_a_node_behind_ssh(pack, tmp_path, server):
+    wanted = Wanted(str(pack), str(tmp_path / "new"), RULES, reserve=0)
+
+    def open_there(settings: NodeSettings) -> Node:
+        return open_node(settings.name, "node", ssh_config=server.ssh_config)
+
+    assert relay(SETTINGS, open_there, told, wanted).ok
+    assert everything(tmp_path / "new" / ALL[1]) == everything(pack / ALL[1])
+
+
+def test_two_runs_do_not_write_into_one_folder(lay, tmp_path):
+    (tmp_path / "new").mkdir()
+    held = os.open(tmp_path / "new", os.O_RDONLY)
+    fcntl.flock(held, fcntl.LOCK_EX)
+    try:
+        with pytest.raises(Locked, match="another run writes into"):
+            lay()
+    finally:
+        os.close(held)
+    assert lay().ok
 
 
 def test_the_report_is_json(lay):
