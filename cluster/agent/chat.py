@@ -6,7 +6,7 @@ from its file here.
 
 With "needle": {"tokens", "depth": percent, "seed", "phrase"} the prompt is made here: random words that no cache has
 seen, the phrase among them, as many tokens as asked for by the server's own count. Then the answer has "tokens", the
-length that was reached.
+length that was reached. With "image", a data URI, the question is about that image.
 """
 
 import json
@@ -58,9 +58,12 @@ def ask(want: dict[str, Any]) -> dict[str, Any]:
 
 
 def body(want: dict[str, Any]) -> dict[str, Any]:
+    content = want["prompt"]
+    if want.get("image"):
+        content = [{"type": "image_url", "image_url": {"url": want["image"]}}, {"type": "text", "text": content}]
     asked = {
         "model": want["model"],
-        "messages": [{"role": "user", "content": want["prompt"]}],
+        "messages": [{"role": "user", "content": content}],
         "max_tokens": want["max_tokens"],
         "temperature": 0,
         "stream": True,

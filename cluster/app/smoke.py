@@ -3,6 +3,7 @@
 import json
 import re
 import secrets
+from base64 import b64encode
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +15,7 @@ from cluster.errors import SettingsError
 from cluster.model.events import SmokeCheck, SmokeReport
 from cluster.model.settings import Settings
 from cluster.node.base import Node
+from cluster.plan.card import WORD, png
 from cluster.plan.launch import api_url, key_file
 
 QUESTION = "What is 17*19? Reply with the integer only."
@@ -21,16 +23,19 @@ ANSWER = "323"
 STRICT = {"language": "Python", "answer": 323, "valid": True}
 STRICT_QUESTION = "Give the language Python, the answer to 17*19, and that it is valid."
 THOUGHTS = 2048  # tokens for thinking about 17*19
+CARD_QUESTION = "What does this picture show? Name every shape with its colour, and the word."
+CARD_TOKENS = 400  # below 150 a model that thinks all the same is cut off
 RECALL = 128  # tokens for a passphrase
 SLOWEST = 100  # tokens of a prompt read in a second, at least
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Questions besides 17*19: a strict schema, thinking on and off, a passphrase at `depths` percent of a prompt."""
+    """Questions besides 17*19: a strict schema, thinking on and off, a test card, a passphrase at `depths` percent."""
 
     schema: bool = False
     thinking: bool = False
+    vision: bool = False
     needle: int | None = None
     depths: tuple[int, ...] = (50,)
 
@@ -63,6 +68,9 @@ def _checks(head: Node, settings: Settings, wanted: Wanted) -> Iterator[SmokeChe
     if wanted.thinking:
         yield _thought(_ask(head, settings, thinks=False), thinks=False)
         yield _thought(_ask(head, settings, thinks=True, max_tokens=THOUGHTS), thinks=True)
+    if wanted.vision:
+        image = f"data:image/png;base64,{b64encode(png()).decode()}"
+        yield _vision(_ask(head, settings, thinks=False, prompt=CARD_QUESTION, max_tokens=CARD_TOKENS, image=image))
     for depth in wanted.depths if wanted.needle else ():
         yield _needle(head, settings, wanted.needle or 0, depth)
 
@@ -76,6 +84,7 @@ def _ask(
     max_tokens: int = 32,
     form: dict[str, Any] | None = None,
     needle: dict[str, Any] | None = None,
+    image: str = "",
 ) -> dict[str, Any]:
     """The switch for thinking has two names, and a model ignores the one that it does not know."""
     limit = settings.watch.completion_timeout
@@ -91,6 +100,7 @@ def _ask(
         "key_file": key_file(settings),
         "extra": extra | ({"response_format": form} if form else {}),
         **({"needle": needle} if needle else {}),
+        **({"image": image} if image else {}),
     }
     found: dict[str, Any] = json.loads(told(head, head.run(agent("chat", want, (3 if needle else 1) * limit + 15))))
     return found
@@ -128,6 +138,16 @@ def _thought(answer: dict[str, Any], *, thinks: bool) -> SmokeCheck:
     ok = is_right(answer["text"]) and bool(thought) is thinks and not mixed
     kind = "within the answer" if mixed else f"{len(thought)} characters apart" if thought else "none"
     return SmokeCheck(name, ok, answer["seconds"], f"thoughts: {kind}; {_detail(answer)}")
+
+
+def _vision(answer: dict[str, Any]) -> SmokeCheck:
+    """All three things on the card, in whatever words; and how fast it was, image and all."""
+    text = answer["text"].lower()
+    missing = [word for word in ("red", "blue", WORD.lower()) if word not in text]
+    tokens = (answer["usage"] or {}).get("completion_tokens")
+    rate = f"; {tokens / answer['seconds']:.1f} tokens a second" if tokens and answer["seconds"] else ""
+    wrong = f"not seen: {', '.join(missing)}; " if missing and not answer["error"] else ""
+    return SmokeCheck("vision", not missing, answer["seconds"], f"{wrong}{_detail(answer)}{rate}")
 
 
 def _needle(head: Node, settings: Settings, tokens: int, depth: int) -> SmokeCheck:

@@ -171,13 +171,16 @@ def logs(
 @click.command(cls=Verb, short_help="Ask the model 17*19 over its API and check the answer.")
 @click.option("--strict", is_flag=True, help="Also ask for an answer that must follow a JSON schema.")
 @click.option("--thinking", is_flag=True, help="Also ask with thinking off and on, and look where the thoughts are.")
+@click.option("--vision", is_flag=True, help="Also show a test card, and ask what is on it.")
 @click.option(
     "--needle", type=click.IntRange(64, 1 << 20), metavar="TOKENS", help="Also hide a phrase in so long a prompt."
 )
 @click.option("--depth", "depths", type=click.IntRange(0, 100), multiple=True, default=(50,), metavar="PERCENT",
               help="Where to hide it; repeatable.  [default: 50]")  # fmt: skip
 @shared
-def smoke(options: Options, strict: bool, thinking: bool, needle: int | None, depths: tuple[int, ...]) -> None:
+def smoke(
+    options: Options, strict: bool, thinking: bool, vision: bool, needle: int | None, depths: tuple[int, ...]
+) -> None:
     """Ask the model 17*19 over its API, from its head, and check the answer.
 
     A right answer is a proof that the pipeline works. It says nothing about how well the model works. The prompt of
@@ -188,7 +191,7 @@ def smoke(options: Options, strict: bool, thinking: bool, needle: int | None, de
         from cluster.app.smoke import Wanted
         from cluster.app.smoke import smoke as ask
 
-        report = ask(call.settings, call.open_one, Wanted(strict, thinking, needle, depths))
+        report = ask(call.settings, call.open_one, Wanted(strict, thinking, vision, needle, depths))
         call.emit(report)
         return Exit.DONE if report.ok else Exit.STEP_FAILED
 

@@ -137,3 +137,20 @@ def test_a_needle_that_does_not_fit_the_context_is_refused_before_anything_is_as
     with pytest.raises(SettingsError, match="do not fit MAX_MODEL_LEN=1024"):
         smoke(settings, cluster.open, Wanted(needle=1000))
     assert cluster["spark-a"].commands == []
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("A red circle, a blue square, and SPARK.", ""),
+        ("A Red circle and the word Spark", "not seen: blue; "),
+        ("nothing", "not seen: red, blue, spark; "),
+    ],
+)
+def test_a_model_that_sees_names_all_that_is_on_the_card(cluster, text, told):
+    cluster["spark-a"].reply = {"text": text}
+    found = smoke(cluster.settings, cluster.open, Wanted(vision=True)).checks[1]
+    assert (found.name, found.ok) == ("vision", not told)
+    assert found.detail == f"{told}answered “{text}” (2 tokens, first token after 0.10 s); 8.0 tokens a second"
+    sent = json.loads(cluster["spark-a"].commands[-1].argv[-1])
+    assert sent["image"].startswith("data:image/png;base64,iVBORw0KGgo")
