@@ -8,7 +8,7 @@ import click
 
 from cluster.cli.checking import doctor, fabric, preflight
 from cluster.cli.compose import compose
-from cluster.cli.engram import pack
+from cluster.cli.engram import VERBS as ENGRAM
 from cluster.cli.export import VERBS as EXPORT
 from cluster.cli.help import Verb
 from cluster.cli.image import image, with_flags
@@ -278,5 +278,5 @@ def completion(shell: str) -> None:
     click.echo(found(cli=None, ctx_args={}, prog_name="sparkctl", complete_var="_SPARKCTL_COMPLETE").source())
 
 
-VERBS = (init, config, preflight, fabric, plan, fit, pack, image, compose, start, status, logs, smoke, doctor, restart,
-         stop, *EXPORT, *WEIGHTS_LIFE, *WEIGHTS, completion)  # fmt: skip
+VERBS = (init, config, preflight, fabric, plan, fit, *ENGRAM, image, compose, start, status, logs, smoke, doctor,
+         restart, stop, *EXPORT, *WEIGHTS_LIFE, *WEIGHTS, completion)  # fmt: skip

@@ -1,4 +1,4 @@
-"""The verb of the Engram tables: pack."""
+"""The verbs of the Engram tables: pack, and bench engram."""
 
 from __future__ import annotations
 
@@ -52,3 +52,36 @@ def pack(
         return Exit.DONE
 
     run(options, act, need=Need.NODES)
+
+
+@click.command(cls=Verb, short_help="Measure how fast each node reads its Engram rows.")
+@click.argument("what", type=click.Choice(["engram"]))
+@click.option("--seconds", type=click.FloatRange(0.1, 60), default=2.0, show_default=True, help="For each kind of ids.")
+@click.option("--text", type=click.Path(exists=True, dir_okay=False), help="Take n-grams from this file.")
+@click.option("--plot", type=click.Path(dir_okay=False), help="Also draw the rows per second into this SVG file.")
+@shared
+def bench(options: Options, what: str, seconds: float, text: str | None, plot: str | None) -> None:
+    """Measure how fast each node reads its Engram rows.
+
+    `bench engram` opens the packed files as a server does, and looks rows up: any row, few rows often, and the n-grams
+    of a text through the model's own hash, in batches of a decode step and of a prefill. Changes nothing.
+    """
+    from pathlib import Path
+
+    from cluster.cli.invoke import run
+
+    def act(call: Call) -> int:
+        from cluster.app.bench import bench_engram
+        from cluster.report.engram import bench_picture
+
+        words = Path(text).read_text("utf-8", "replace") if text else ""
+        report = bench_engram(call.settings, call.open_one, call.emit, seconds, words)
+        if plot:
+            Path(plot).write_text(bench_picture(report), encoding="utf-8")
+        call.emit(report)
+        return Exit.DONE
+
+    run(options, act, need=Need.NODES)
+
+
+VERBS = (pack, bench)

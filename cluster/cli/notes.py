@@ -100,6 +100,16 @@ Exit codes
    0  fits, or may fit        4  a start would be refused
    3  unreachable, host key   2  usage or settings
 """,
+    "bench": """
+Examples
+  sparkctl bench engram --plot rows.svg
+  sparkctl bench engram --json --text book.txt | jq .streams[].rows_per_s
+
+Exit codes
+   0  measured                4  there is no packed file
+   2  usage or settings       5  a node could not measure
+   3  unreachable, host key
+""",
     "pack": """
 Examples
   sparkctl pack                       every layer, on all nodes at once

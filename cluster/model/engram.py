@@ -1,4 +1,4 @@
-"""The report of `pack`: what became of every packed Engram file, and of the folders with nothing but the tables."""
+"""The reports about Engram tables in files: what `pack` made of them, and how fast their rows come."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -53,3 +53,36 @@ class EngramReport:
     checked: bool
     files: tuple[PackedFile, ...]
     folders: tuple[TablesFolder, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RowStream:
+    """How fast rows of one packed file came, for one kind of ids and one size of batch; percentiles are of batches.
+
+    stream  uniform: any row; zipf: few rows often; text: the n-grams of a text
+    batch   decode: four tokens; prefill: 1024
+    """
+
+    node: str
+    rank: int
+    layer: int
+    engine: str
+    stream: str
+    batch: str
+    batch_rows: int
+    rows_per_s: float
+    reads_per_s: float
+    reads_per_row: float
+    bytes_per_useful_byte: float
+    p50_ms: float
+    p90_ms: float
+    p99_ms: float
+    slowest_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class EngramBenchReport:
+    """What every node's disk gives."""
+
+    deployment: str
+    streams: tuple[RowStream, ...]

@@ -8,7 +8,7 @@ from cluster.model.checks import ChecksReport, DoctorReport, FixReport, Prefligh
 from cluster.model.checks import Finding as Finding  # noqa: PLC0414  # told as events, and imported from here
 from cluster.model.checks import Severity as Severity  # noqa: PLC0414
 from cluster.model.deployment import State
-from cluster.model.engram import EngramReport
+from cluster.model.engram import EngramBenchReport, EngramReport
 from cluster.model.fabric_test import FabricReport
 from cluster.model.fit import FitReport
 from cluster.model.images import ImageReport
@@ -300,6 +300,7 @@ Event = (
     | PackConfigReport
     | PatchReport
     | EngramReport
+    | EngramBenchReport
     | VerifyReport
     | FetchReport
     | WeightsReport

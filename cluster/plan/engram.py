@@ -1,8 +1,10 @@
 """Engram tables in files: what a rank is told of them, and whether what lies on its node is right, before a boot."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from decimal import Decimal
 from pathlib import PurePosixPath
+from typing import Any
 
 from cluster.errors import SparkctlError
 from cluster.model.checks import Finding, Severity
@@ -32,6 +34,8 @@ _NOWHERE = OutSeen(PurePosixPath("/"), False, 0, 0, False, None, ())
 
 def is_on(settings: Settings) -> bool:
     """Whether any node was given a folder of tables or of packed files. All ranks then read theirs from files."""
+    if settings.launch.command:
+        return False
     return bool(settings.engram.source) or any(node.engram or node.packed for node in settings.nodes)
 
 
@@ -82,6 +86,39 @@ def rank_variables(settings: Settings, node: NodeSettings) -> dict[str, str]:
     seen = inside(settings) if settings.launch.runtime is RuntimeKind.CONTAINER else folders
     names = PLACES[settings.engram.backend]
     return {name: place for name, folder, place in zip(names, folders, seen, strict=True) if folder}
+
+
+@dataclass(frozen=True, slots=True)
+class BenchFile:
+    """A packed file that is right, and what the overlay's own benchmark is to be told of it."""
+
+    rank: int
+    layer: int
+    request: dict[str, Any]
+
+
+def files_to_bench(settings: Settings, seen: Mapping[str, TablesSeen]) -> dict[str, list[BenchFile]]:
+    found: dict[str, list[BenchFile]] = {node.name: [] for node in settings.nodes}
+    for rank, node in enumerate(settings.nodes):
+        looked = seen[node.name]
+        engram = next((one.engram for one in looked.folders if one.engram), None)
+        if engram is None or looked.out is None:
+            continue
+        for table in tables(engram):
+            finding = _check_layer(settings, rank, node, looked, engram, table)
+            if finding.severity is not Severity.OK:
+                continue
+            share, ranks = tp_rank(settings, rank)
+            request = {
+                "packed": str(looked.out.path / file_name(table.layer, share, ranks)),
+                "layer": table.layer,
+                "rank": share,
+                "ranks": ranks,
+                "total": table.rows,
+                "engram": asdict(engram),
+            }
+            found[node.name].append(BenchFile(rank, table.layer, request))
+    return found
 
 
 def check_overlay(settings: Settings, identities: Mapping[str, Identity]) -> list[Finding]:

@@ -4,7 +4,7 @@ import shlex
 from typing import assert_never
 
 from cluster.model.checks import ChecksReport, DoctorReport, FixReport, PreflightReport
-from cluster.model.engram import EngramReport
+from cluster.model.engram import EngramBenchReport, EngramReport
 from cluster.model.events import (
     ConfigReport,
     ExportReport,
@@ -28,7 +28,7 @@ from cluster.model.packs import AlignmentReport, InspectReport, PackConfigReport
 from cluster.model.units import format_bytes, format_duration
 from cluster.model.weights import FetchReport, VerifyReport, WeightsReport
 from cluster.report.checks import checks_lines, doctor_lines, fix_lines, preflight_lines
-from cluster.report.engram import engram_lines
+from cluster.report.engram import bench_lines, engram_lines
 from cluster.report.fabric import fabric_lines
 from cluster.report.fit import fit_lines
 from cluster.report.images import image_lines
@@ -38,7 +38,7 @@ from cluster.report.status import status_lines
 from cluster.report.weights import Weights, weights_lines
 
 Checked = PreflightReport | ChecksReport | FixReport | DoctorReport | FabricReport | ImageReport
-Packs = PackReport | AlignmentReport | InspectReport | PackConfigReport | PatchReport | EngramReport
+Packs = PackReport | AlignmentReport | InspectReport | PackConfigReport | PatchReport | EngramReport | EngramBenchReport
 Result = (
     Served
     | Stopped
@@ -89,6 +89,8 @@ def result_lines(result: Result, width: int | None, *, quiet: bool = False) -> l
             return pack_lines(result, width)
         case EngramReport():
             return engram_lines(result, width)
+        case EngramBenchReport():
+            return bench_lines(result, width)
         case VerifyReport() | FetchReport() | WeightsReport():
             return weights_lines(result, width)
         case _:

@@ -7,7 +7,7 @@ from typing import Self, assert_never
 
 from cluster.errors import Exit
 from cluster.model.checks import ChecksReport, DoctorReport, FixReport, PreflightReport
-from cluster.model.engram import EngramReport
+from cluster.model.engram import EngramBenchReport, EngramReport
 from cluster.model.events import (
     ConfigReport,
     Event,
@@ -104,6 +104,8 @@ class TextReporter:
             case (
                 PackReport() | AlignmentReport() | InspectReport() | PackConfigReport() | PatchReport() | EngramReport()
             ):
+                self._write(event)
+            case EngramBenchReport():
                 self._write(event)
             case VerifyReport() | FetchReport() | WeightsReport():
                 self._write(event)

@@ -32,11 +32,11 @@ class Pair:
     words: tuple[str, ...] = ()
     processes: list["subprocess.Popen[str]"] = field(default_factory=list)
 
-    def begin(self, *words: str, **more: str) -> "subprocess.Popen[str]":
+    def begin(self, *words: str, verb: str = "pack", **more: str) -> "subprocess.Popen[str]":
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("SPARKCTL_", "_SPARKCTL_"))}
         sets = [each for one in (self.settings | more).items() for each in ("--set", "=".join(one))]
         process = subprocess.Popen(
-            [sys.executable, "-m", "cluster", "pack", "--json", *self.words, *words, *sets],
+            [sys.executable, "-m", "cluster", verb, *words, "--json", *self.words, *sets],
             cwd=self.folder,
             env=kept | {"PYTHONPATH": str(ROOT), "XDG_STATE_HOME": str(self.folder / "log")},
             stdout=subprocess.PIPE,
@@ -308,3 +308,50 @@ def test_a_disk_that_fills_in_the_middle_is_one_clear_error_and_gone_on_with(pai
     assert code == 0
     made = {path.name: path.read_bytes() for path in disk.glob("*.bin")}
     assert made == checkpoint.wanted(0) | checkpoint.wanted(1)
+
+
+# ---- how fast rows come
+
+
+@pytest.fixture
+def venv(tmp_path: Path) -> Path:
+    """An environment with the overlay: the server's Python, which finds it in the tree."""
+    server = ROOT / ".venv-vllm" / "bin" / "python"
+    if not server.exists():
+        pytest.skip("not run: the row store's binding needs torch; python3 scripts/provision.py vllm")
+    make = ["make", "-s", "-C", str(ROOT / "overlay" / "csrc"), f"BUILD={tmp_path / 'build'}"]
+    subprocess.run(make, check=True)
+    python = tmp_path / "venv" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    where = f"PYTHONPATH={ROOT / 'overlay'} SPARK_ROW_STORE={tmp_path / 'build' / 'librow_store.so'}"
+    python.write_text(f'#!/bin/sh\n{where} exec {server} "$@"\n')
+    python.chmod(0o755)
+    return tmp_path / "venv"
+
+
+def test_rows_are_measured_on_both_nodes(pair, venv):
+    pair.pack()
+    text, picture = pair.folder / "text", pair.folder / "rows.svg"
+    text.write_text("to be or not to be " * 200)
+    words = ("engram", "--seconds", "0.1", "--text", str(text), "--plot", str(picture))
+    out, err = pair.begin(*words, verb="bench", VENV=str(venv)).communicate(timeout=300)
+    last = json.loads(out.splitlines()[-1])
+    assert (err, pair.processes[-1].returncode, last["event"]) == ("", 0, "engram-bench")
+    seen = [(one["node"], one["layer"], one["stream"], one["batch"], one["batch_rows"]) for one in last["streams"]]
+    assert seen == [
+        (node, layer, stream, batch, rows)
+        for node in ("head", "worker")
+        for layer in (1, 14)
+        for stream in ("uniform", "zipf", "text")
+        for batch, rows in (("decode", 48), ("prefill", 12_288))
+    ]
+    prefill = {one["stream"]: one for one in last["streams"] if one["batch"] == "prefill"}
+    assert prefill["text"]["reads_per_row"] < 0.1  # seven words: nearly every row comes again
+    assert all(one["rows_per_s"] > 0 and one["p50_ms"] <= one["p99_ms"] for one in last["streams"])
+    assert picture.read_text().count("<rect") == len(seen)
+
+
+def test_without_packed_files_there_is_nothing_to_measure(pair):
+    out, _ = pair.begin("engram", verb="bench", VENV="/nowhere").communicate(timeout=60)
+    last = json.loads(out.splitlines()[-1])
+    assert (pair.processes[-1].returncode, last["what"]) == (4, "there is no packed file to read")
