@@ -65,8 +65,9 @@ def ship(head: Side, worker: Side, image: ImageSeen, tags: tuple[str, ...], way:
         note = f"cannot read the engine's store ({'; '.join(error.evidence)}); exporting the whole image instead"
         emit(Told(Severity.NOTE, note, head.node.name))
         return _prove(worker, image, tags, _full(head, worker, image, request, way, emit))
-    total = sum(one["size"] for one in described["layers"])
-    request |= _staged(worker, way, Bytes(total))
+    there = _blobs(worker, [one["digest"] for one in described["layers"]])
+    sent = [one for one in described["layers"] if one["digest"] not in there]
+    request |= {"skip": there} | _staged(worker, way, Bytes(sum(one["size"] for one in sent)))
     try:
         done = _send(head, worker, request, way, emit)
     except StepFailed as error:
@@ -77,7 +78,7 @@ def ship(head: Side, worker: Side, image: ImageSeen, tags: tuple[str, ...], way:
             Told(Severity.NOTE, f"the layers alone did not do ({error.what}); sending the whole image", head.node.name)
         )
         done = _full(head, worker, image, request, way, emit)
-    return _prove(worker, image, tags, replace(done, layers=len(described["layers"])))
+    return _prove(worker, image, tags, replace(done, layers=len(sent)))
 
 
 def _request(
@@ -103,6 +104,15 @@ def _request(
         "size": image.size,
         "reader": base64.b64encode(bundle(map(source, ("layers", "read_layers")))).decode(),
     }
+
+
+def _blobs(worker: Side, digests: list[str]) -> list[str]:
+    """What a containerd store has already, by the names that it gives its blobs."""
+    if not worker.seen.containerd_store:
+        return []
+    wanted = {"roots": [worker.seen.root, CONTAINERD], "digests": digests}
+    found: list[str] = json.loads(told(worker.node, worker.node.run(agent("blobs", wanted))))
+    return found
 
 
 def _staged(worker: Side, way: Way, size: Bytes) -> dict[str, Any]:

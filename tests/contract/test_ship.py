@@ -4,6 +4,7 @@ import subprocess
 import threading
 import time
 from pathlib import Path
+from typing import Protocol
 
 import pytest
 
@@ -41,10 +42,14 @@ def engines(tmp_path_factory):
         yield head, worker
 
 
+class HasSocket(Protocol):
+    socket: str
+
+
 class Pair:
     """A head and a worker that are this machine, each with an engine of its own, and an ssh between them."""
 
-    def __init__(self, head: dockerd.Dockerd, worker: dockerd.Dockerd, server: sshd.Sshd, home: Path) -> None:
+    def __init__(self, head: HasSocket, worker: HasSocket, server: sshd.Sshd, home: Path) -> None:
         self.node = LocalNode("here")
         self.head, self.worker = (self._side(one.socket) for one in (head, worker))
         reach = ("ssh", "-F", str(server.ssh_config), "-o", "BatchMode=yes", *CIPHER, "node")

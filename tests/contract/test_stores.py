@@ -1,0 +1,51 @@
+"""Images between an engine with overlay2 and one with containerd's store, both directions: only what is missing."""
+
+from dataclasses import replace
+
+import pytest
+
+from cluster.model.events import Told
+from tests.contract import dockerd, other_engine, sshd
+from tests.contract.other_engine import ContainerdStore
+from tests.contract.test_ship import LAYER, Pair, archive
+
+pytestmark = [
+    pytest.mark.contract,
+    pytest.mark.skipif(dockerd.missing() is not None, reason=f"not run: {dockerd.missing()}"),
+    pytest.mark.skipif(other_engine.missing() is not None, reason=f"not run: {other_engine.missing()}"),
+]
+
+
+@pytest.fixture(scope="module")
+def engines(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("st")
+    with dockerd.Dockerd(folder / "old") as old, ContainerdStore(folder / "new") as new:
+        yield old, new
+
+
+@pytest.mark.parametrize("direction", ["overlay2 to containerd", "containerd to overlay2"])
+def test_a_changed_layer_is_all_that_is_sent_between_two_kinds_of_store(engines, direction, tmp_path):
+    old, new = engines
+    head, worker = (old, new) if direction.startswith("overlay2") else (new, old)
+    for engine in engines:
+        for name in engine.run("images", "-aq").stdout.decode().split():
+            engine.run("rmi", "-f", name, check=False)
+    for version in ("1", "2"):
+        head.run("load", data=archive(version))
+    with sshd.Sshd(tmp_path / "sshd") as server:
+        pair = Pair(head, worker, server, tmp_path)
+        pair.head, pair.worker = (seen_from_here(side, new) for side in (pair.head, pair.worker))
+        assert {side.seen.containerd_store for side in (pair.head, pair.worker)} == {True, False}
+        first, second = pair.send("1"), pair.send("2")
+        assert (first.layers, second.layers) == (4, 1)
+        assert LAYER <= second.sent < LAYER * 1.01
+        there = pair.worker.engine.image("sparkctl-ship:2")
+        assert there is not None
+        assert there.layers == pair.image("2").layers
+        assert not [one for one in pair.events if isinstance(one, Told)]
+        pair.close()
+
+
+def seen_from_here(side, new: ContainerdStore):
+    """The engine in the chroot calls its folder by another name."""
+    return replace(side, seen=replace(side.seen, root=str(new.data))) if side.seen.containerd_store else side
