@@ -10,9 +10,10 @@ from cluster.app.session import Session
 from cluster.errors import Refused, SettingsError
 from cluster.model.deployment import DeploymentId
 from cluster.model.events import Emit, ExportReport
+from cluster.model.settings import is_alone
 from cluster.node.base import Node
 from cluster.plan.compose import BOOT, bind_sources, compose_file
-from cluster.plan.launch import launch_spec
+from cluster.plan.launch import api_url, launch_spec
 
 ASK = 'for each; do [ -e "$each" ] || printf "%s\\n" "$each"; done'
 
@@ -37,7 +38,8 @@ def compose(session: Session, emit: Emit, only: int | None = None) -> ExportRepo
     ranks = [rank for rank in launch.ranks if only in (None, rank.rank)]
     if not ranks:
         raise SettingsError(f"there is no rank {only}", fix=f"ranks are 0 to {len(launch.ranks) - 1}")
-    texts = (f"# rank {rank.rank}, for {rank.node}\n{compose_file(launch.which, rank)}" for rank in ranks)
+    asked = f"{api_url(settings)}{settings.watch.ready_path}" if is_alone(settings) else ""
+    texts = (f"# rank {rank.rank}, for {rank.node}\n{compose_file(launch.which, rank, asked)}" for rank in ranks)
     return ExportReport("compose", settings.deployment, "---\n".join(texts))
 
 

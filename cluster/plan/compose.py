@@ -13,12 +13,17 @@ HEAD = "# Written by `sparkctl compose`; change the settings and write it again,
 BOOT = "compose"
 
 
-def compose_file(which: DeploymentId, rank: RankSpec) -> str:
-    """One file for the node of that rank. A secret is a file of the node that is mounted; its value is nowhere here."""
+def compose_file(which: DeploymentId, rank: RankSpec, asked: str = "") -> str:
+    """One file for the node of that rank. A secret is a file of the node that is mounted; its value is nowhere here.
+
+    `asked` is the URL that says whether the server is ready, of a rank alone: it may be started again once when it
+    fails. Several ranks start together or not at all.
+    """
     if rank.box is None:
         raise ValueError(f"rank {rank.rank} has no image")
     spec = container_spec(which, rank, rank.box)
-    return HEAD + documents(({"name": f"sparkctl-{which.name}", "services": {f"rank{rank.rank}": service(spec)}},))
+    made = {**service(spec), **(_alone(asked) if asked else {})}
+    return HEAD + documents(({"name": f"sparkctl-{which.name}", "services": {f"rank{rank.rank}": made}},))
 
 
 def service(spec: ContainerSpec) -> Mapping[str, Any]:
@@ -49,6 +54,13 @@ def service(spec: ContainerSpec) -> Mapping[str, Any]:
         gpus = {"driver": "nvidia", "count": "all", "capabilities": ["gpu"]}
         found["deploy"] = {"resources": {"reservations": {"devices": [gpus]}}}
     return {name: value for name, value in found.items() if value not in ([], {}) or name == "entrypoint"}
+
+
+def _alone(asked: str) -> Mapping[str, Any]:
+    """`curl` is the image's. The time to load counts as no failure."""
+    test = ["CMD", "curl", "-fsS", "--max-time", "5", asked]
+    health = {"test": test, "interval": "30s", "timeout": "5s", "start_period": "20m", "retries": 3}
+    return {"restart": "on-failure:1", "healthcheck": health}
 
 
 def _plain(text: str) -> str:

@@ -51,3 +51,15 @@ def test_a_dollar_stays_one():
 
 def test_volumes_are_not_looked_for_on_the_disk():
     assert bind_sources(LaunchSpec(WHICH, (RANK,))) == {"spark-a": ("/home/op/models/demo", "/home/op/key")}
+
+
+def test_a_rank_alone_may_start_again_once_and_is_asked_whether_it_is_ready():
+    service = yaml.safe_load(compose_file(WHICH, RANK, "http://127.0.0.1:5000/ready"))["services"]["rank0"]
+    assert service["restart"] == "on-failure:1"
+    assert service["healthcheck"] == {
+        "test": ["CMD", "curl", "-fsS", "--max-time", "5", "http://127.0.0.1:5000/ready"],
+        "interval": "30s",
+        "timeout": "5s",
+        "start_period": "20m",
+        "retries": 3,
+    }
