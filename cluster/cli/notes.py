@@ -151,6 +151,16 @@ Exit codes
    0  nothing is wrong        4  a file is missing, partial or wrong
    3  unreachable             5  a folder could not be read
 """,
+    "weights": """
+Examples
+  sparkctl weights                    what lies where, and who needs it
+  sparkctl weights pin /data/models/old --reason "to compare with"
+  sparkctl weights prune              what would go; --yes removes it
+
+Exit codes
+   0  done, or told           5  a folder could not be changed
+   3  unreachable             7  another sparkctl is at work
+""",
     "relay": """
 Examples
   sparkctl relay ~/models/pack --report            how it is aligned

@@ -1,4 +1,4 @@
-"""The verbs of weights as files: fetch, verify."""
+"""The verbs of weights as files: fetch, verify, weights."""
 
 from __future__ import annotations
 
@@ -110,4 +110,34 @@ def verify(options: Options, quick: bool, again: bool, jobs: int) -> None:
     run(options, act, need=Need.NODES)
 
 
-VERBS = (fetch, verify)
+@click.command(cls=Verb, short_help="List, pin and remove weights on the nodes.")
+@click.argument("action", type=click.Choice(["ls", "pin", "unpin", "prune"]), default="ls")
+@click.argument("folder", default="")
+@click.option("--reason", default="wanted", show_default=True, metavar="TEXT", help="Why a folder is pinned.")
+@click.option("--yes", is_flag=True, help="Remove; without it a prune only says what it would do.")
+@shared
+def weights(options: Options, action: str, folder: str, reason: str, yes: bool) -> None:
+    """List weights on the nodes and who needs them (ls), keep FOLDER on purpose (pin, unpin), or remove (prune).
+
+    Only what sparkctl has fetched is removed, and nothing that the settings name, that a process or a container uses,
+    that is pinned, or that is being changed just now. A prune of one FOLDER leaves the others.
+    """
+    from cluster.cli.invoke import run
+
+    if action in ("pin", "unpin") and not folder:
+        raise click.UsageError(f"FOLDER is missing: the one to {action}")
+
+    def act(call: Call) -> None:
+        from cluster.app.weights import ls, pin, prune
+
+        if action == "ls":
+            call.emit(ls(call.settings, call.open_one, call.emit))
+        elif action == "prune":
+            call.emit(prune(call.settings, call.open_one, call.emit, folder, yes=yes))
+        else:
+            call.emit(pin(call.settings, call.open_one, call.emit, folder, reason if action == "pin" else ""))
+
+    run(options, act, need=Need.NODES)
+
+
+VERBS = (fetch, verify, weights)

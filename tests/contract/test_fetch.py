@@ -299,3 +299,24 @@ def test_of_the_original_checkpoint_only_the_tables_are_fetched(place, hub, tmp_
     names = {"config.json", "model.safetensors.index.json"}
     names |= {"model-00047-of-00048.safetensors", "model-00048-of-00048.safetensors"}
     assert (code, {path.name for path in tables.iterdir() if path.is_file()}) == (0, names)
+
+
+def test_a_model_that_no_settings_name_any_more_is_shown_and_goes_when_asked(place, hub):
+    place.fetch()
+    new = {"MODEL_DIR": str(place.folder / "new")}
+    place.fetch(**new)
+
+    def weights(*words: str) -> list[tuple[str, bool, bool]]:
+        code, events = place.run("weights", *words, **new)
+        assert code == 0
+        folders = [one for one in events[-1]["folders"] if one["node"] == "head"]
+        return [(Path(one["path"]).name, bool(one["claims"]), one["freed"] is not None) for one in folders]
+
+    assert weights("ls") == [("new", True, False), ("model", False, False)]
+    assert weights("prune") == [("new", True, False), ("model", False, True)]
+    assert set(place.files()) == NEEDED
+    assert weights("pin", str(place.model)) == [("model", False, False)]
+    assert weights("prune", "--yes") == [("new", True, False), ("model", False, False)]
+    assert weights("unpin", str(place.model)) == [("model", False, False)]
+    assert weights("prune", str(place.model), "--yes") == [("new", True, False), ("model", False, True)]
+    assert (place.model.exists(), (place.folder / "new" / ONE).exists()) == (False, True)

@@ -253,7 +253,7 @@ def test_a_setting_that_nothing_acts_on_yet_is_refused_and_not_ignored():
             ".env:1, .env:2",
             "WEIGHT_SYNC=nfs, NFS_SERVER_IP=10.40.0.1 would be ignored: sharing weights is not there yet",
         ),
-        Problem("cluster.yaml:4", "AUTO_DOWNLOAD=true would be ignored: downloading weights is not there yet"),
+        Problem("cluster.yaml:4", "AUTO_DOWNLOAD=1 would be ignored: downloading weights is not there yet"),
     )
 
 
