@@ -8,7 +8,7 @@
     look.py stacks JSON   WHERE + {"limit": 20}
     look.py tail JSON     {"dir","lines": n | null,"since": time | null,"follow": bool,"grep": pattern | null}
     WHERE                 {"root","deployment","ranks": [n, ...] | null}, or {"dirs": [DIR, ...]}
-    HTTP                  {"host","port","key_file": path | null,"model"}; give it only to rank 0's node
+    HTTP                  {"host","port","key_file": path | null,"model","ready": path}; give it only to rank 0's node
 
 look prints one object, watch one a line and interval:
     {"at": epoch,"host","kernel_boot","memory": [total, free, available],

@@ -40,7 +40,7 @@ def test_usage_errors_leave_no_bytes_for_a_reader_of_json(sparkctl):
 def test_help_names_every_verb_and_needs_nothing(sparkctl):
     ran = sparkctl("--help")
     assert ran.code == 0
-    assert set(re.findall(r"^  ([a-z]+)  ", ran.out.partition("Commands:")[2], re.MULTILINE)) == set(VERBS)
+    assert set(re.findall(r"^  ([a-z-]+)  ", ran.out.partition("Commands:")[2], re.MULTILINE)) == set(VERBS)
 
 
 @pytest.mark.parametrize("verb", VERBS)

@@ -91,7 +91,7 @@ def test_a_look_asks_all_in_one_command():
             "deployment": "demo",
             "ranks": [0],
             "boot": None,
-            "http": {"host": "127.0.0.1", "port": 8888, "model": "tiny", "key_file": None},
+            "http": {"host": "127.0.0.1", "port": 8888, "model": "tiny", "key_file": None, "ready": "/health"},
             "completion_limit": 10.0,
             "ras": ["127.0.0.1", 28028],
             "log_lines": 200,
