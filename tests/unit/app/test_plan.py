@@ -55,7 +55,9 @@ def drawn(settings: Settings) -> str:
     """As a pipe gets it, without what every edit of a node program changes: the launcher's digest, and sizes."""
     text = "".join(paint(one, False) + "\n" for one in result_lines(plan(settings), None))
     return re.sub(
-        r"(?<=\.json)   [0-9.]+ KiB|(?<=\.py)   [0-9.]+ KiB", "", re.sub(r"(rank|guard)-[0-9a-f]{12}", r"\1-PROGRAM", text)
+        r"(?<=\.json)   [0-9.]+ KiB|(?<=\.py)   [0-9.]+ KiB",
+        "",
+        re.sub(r"(rank|guard)-[0-9a-f]{12}", r"\1-PROGRAM", text),
     )
 
 
