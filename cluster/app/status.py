@@ -130,7 +130,7 @@ def _report(
         url=receipt.url if receipt and current else api_url(settings) if boot else "",
         ranks=tuple(_rank(settings, rank, looks, boot, judged) for rank in range(len(settings.nodes))),
         nodes=tuple(_node(settings, name, seen, boot) for name, seen in looks.items()),
-        reasons=(*stopped, *(guarded or _reasons(judged, looks, boot)), *((kept.problem,) if kept.problem else ())),
+        reasons=(*stopped, *(guarded or judged.reasons), *((kept.problem,) if kept.problem else ())),
         model=receipt.model if receipt and current else "",
         health=str(head.health) if head else "",
         completion=_completion(head),
@@ -140,15 +140,6 @@ def _report(
         lock=kept.lock,
         at=datetime.now(UTC).isoformat(timespec="seconds"),
     )
-
-
-def _reasons(judged: Assessment, looks: dict[str, NodeLook | NodeError], boot: str) -> tuple[str, ...]:
-    """Last words say nothing when all ranks ended because we asked them to."""
-    seen = [look for look in looks.values() if isinstance(look, NodeLook)]
-    ends = [rank.exit for look in seen for rank in look.ranks if rank.boot == boot]
-    if judged.state is State.ABSENT and ends and all(end is not None and end.requested for end in ends):
-        return ("it was stopped as asked",)
-    return judged.reasons
 
 
 def _rank(
