@@ -2,8 +2,8 @@
 
 Argument: JSON {"venv", "program", "model", "key_file", "state_dir"}, empty where there is none; the program is that
 of a server other than vLLM.
-Answer: JSON {"python", "packages": {name: version}, "server": bool, "model": {"present", "files", "bytes", "digest",
-"how", "unreadable": [...]}, "key": {...}, "state": {"free": bytes, "writable": bool}}.
+Answer: JSON {"python", "packages": {name: version}, "tools": {name: path}, "server": bool, "model": {"present",
+"files", "bytes", "digest", "how", "unreadable": [...]}, "key": {...}, "state": {"free": bytes, "writable": bool}}.
 
 The model's digest covers every file below 64 MiB whole. Of larger safetensors files it covers the size and the header
 (8 + n bytes, n little-endian in the first 8: https://huggingface.co/docs/safetensors), of other large files the size;
@@ -24,6 +24,8 @@ from typing import Any
 
 WHOLE = 64 * 1024 * 1024
 LONGEST_HEADER = 100_000_000
+TOOLS = ("ninja", "nvcc")
+CUDA = ("/usr/local/cuda/bin", "/usr/local/cuda-13.0/bin")
 
 
 def packages(venv: str) -> dict[str, str]:
@@ -32,6 +34,12 @@ def packages(venv: str) -> dict[str, str]:
         name, _, version = os.path.basename(folder)[: -len(".dist-info")].rpartition("-")
         found[re.sub(r"[-_.]+", "-", name).lower()] = version
     return found
+
+
+def found(tool: str, venv: str) -> str:
+    """Where a build of kernels would find it: in PATH, beside the server, or where CUDA is usually installed."""
+    places = [os.path.join(venv, "bin")] if venv else []
+    return shutil.which(tool, path=os.pathsep.join([os.environ.get("PATH", os.defpath), *places, *CUDA])) or ""
 
 
 def file_digest(path: str, size: int) -> tuple[str, str]:
@@ -115,6 +123,7 @@ def main() -> None:
         {
             "python": "%d.%d.%d" % sys.version_info[:3],
             "packages": packages(venv) if venv else {},
+            "tools": {name: found(name, venv) for name in TOOLS},
             "server": shutil.which(program) is not None if program else False,
             "model": model(os.path.expanduser(want["model"])) if want["model"] else None,
             "key": key(want["key_file"]),

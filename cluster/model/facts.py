@@ -50,7 +50,7 @@ class ModelSeen:
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What a rank on this node would run, and which machine this is."""
+    """What a rank on this node would run, and which machine this is. `tools` build kernels: where each is, or ""."""
 
     python: str
     packages: tuple[tuple[str, str], ...]
@@ -66,6 +66,7 @@ class Identity:
     machine: str
     machine_id: str
     boot_id: str
+    tools: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

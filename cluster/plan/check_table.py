@@ -280,6 +280,15 @@ CHECKS: tuple[Contract, ...] = (
         WARNING,
     ),
     Contract(
+        "EXL3.PLUGIN",
+        "packages beside vLLM (vllm-exl3, exllamav3), and ninja and nvcc, for QUANTIZATION=exl3 without a container",
+        "all of them",
+        "without the plugin vLLM knows no exl3; without the tools its kernels cannot be built at the first boot",
+        REFUSAL,
+        source="vcruz305/vllm-exl3 and the recipe for DeepSeek-V4-Flash-Vision on one Spark",
+        date="2026-09-30",
+    ),
+    Contract(
         "EXL3.ATS",
         "the addressing mode in nvidia-smi -q, for a server with its weights in the page cache",
         "ATS",

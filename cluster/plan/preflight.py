@@ -7,6 +7,7 @@ from cluster.model.facts import Identity, Listener, NodeFacts
 from cluster.model.settings import RuntimeKind, Settings, is_alone
 from cluster.model.units import format_bytes
 from cluster.plan.launch import filled_words, key_file, listen_address
+from cluster.plan.plugin import check_plugin
 
 STATE_NEEDED = 256 * 2**20  # logs of one boot, twice rotated, plus receipts
 OTHERS = ("torch", "transformers", "triton", "flashinfer-python", "nvidia-nccl-cu13", "compressed-tensors", "xgrammar")
@@ -43,7 +44,7 @@ def _overlap(one: Listener, address: str) -> bool:
 def check_node(settings: Settings, node: str, seen: Identity) -> tuple[Finding, ...]:
     """What one node alone must have: the server, the model, room for logs."""
     server = () if _in_image(settings) else (_server(settings, node, seen),)
-    return (*server, _model(settings, node, seen), _state(node, seen))
+    return (*server, *check_plugin(settings, node, seen), _model(settings, node, seen), _state(node, seen))
 
 
 def _in_image(settings: Settings) -> bool:

@@ -27,6 +27,7 @@ def parse_identity(text: str) -> Identity:
             machine=seen["machine"],
             machine_id=seen["machine_id"],
             boot_id=seen["boot_id"],
+            tools=tuple(sorted(seen.get("tools", {}).items())),
         )
     except (ValueError, KeyError, TypeError) as error:
         raise Unreadable("cannot read the node's identity", evidence=[text[:300], repr(error)]) from error
