@@ -21,6 +21,8 @@ from tests.lab.test_story import ANSWER, API, QUESTION, SETTINGS
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from tests.lab.node import Node
+
 pytestmark = pytest.mark.lab
 
 IMAGE = "sparkctl-demo:1"
@@ -70,10 +72,40 @@ def sparkctl(lab: Lab) -> Cli:
     return Cli(lab.a, SETTINGS | {"RUNTIME": "container", "IMAGE": IMAGE, "READY_TIMEOUT": "10min"})
 
 
+def test_an_image_that_only_the_head_has_is_sent_once(lab: Lab, sparkctl: Cli) -> None:
+    before = sparkctl("image", "ls").of("image")[-1]
+    assert [one["layers"] > 0 for one in before["nodes"]] == [True, False]
+    sent = sparkctl("image", "ship", timeout=600)
+    report = sent.of("image")[-1]
+    assert (sent.code, report["equal"], report["shipped"][0]["how"]) == (0, True, "store")
+    assert len({one["id"] for one in report["nodes"]}) == 1
+    progress = sent.of("progress")
+    assert progress
+    assert all(one["unit"] == "bytes" for one in progress)
+    again = sparkctl("image", "ship").of("image")[-1]
+    assert (again["equal"], again["shipped"]) == (True, [])
+    assert sparkctl("image", "verify").code == 0
+
+
+def test_a_head_that_may_not_log_in_is_told_what_to_type(lab: Lab) -> None:
+    """From the laptop, which reaches both nodes itself; layers go from head to worker, and the head has no key."""
+    docker(lab.b, "rmi", "-f", IMAGE, check=True)
+    sparkctl = Cli(lab.laptop, SETTINGS | {"RUNTIME": "container", "IMAGE": IMAGE, "HEAD_SSH": "spark-a"})
+    with hidden(lab.a.path("/root/.ssh/id_ed25519")):
+        failed = sparkctl("image", "ship").failed
+        assert (failed["error"], failed["where"], failed["exit"]) == ("LoginRefused", "worker", 3)
+        assert failed["fix"] == "on head: ssh-copy-id -p 22 root@10.77.0.2"
+    with hidden(lab.a.path("/root/.ssh/known_hosts")):
+        failed = sparkctl("image", "ship").failed
+        assert (failed["error"], failed["where"]) == ("HostKeyUnknown", "worker")
+        assert "ssh-keyscan -p 22 10.77.0.2" in failed["fix"]
+        assert "SHA256:" in failed["fix"]
+
+
 def test_two_nodes_serve_from_one_image_that_only_the_head_had(lab: Lab, sparkctl: Cli) -> None:
     for node in lab.nodes:
-        stranger(lab, node.name)
-    assert [one["key"] != "" for one in sparkctl("image", "ls").of("image")[-1]["nodes"]] == [True, False]
+        stranger(node)
+    docker(lab.b, "rmi", "-f", IMAGE)
     started = sparkctl("start", timeout=600)
     assert started.code == 0, (started.result, started.err)
     assert [stage["stage"] for stage in started.result["stages"]][:3] == ["connect", "check", "image"]
@@ -93,27 +125,6 @@ def test_two_nodes_serve_from_one_image_that_only_the_head_had(lab: Lab, sparkct
         assert docker(node, "volume", "ls", "-q").stdout.split() == ["kept"]
 
 
-def test_a_second_ship_has_nothing_to_send(lab: Lab, sparkctl: Cli) -> None:
-    again = sparkctl("image", "ship")
-    report = again.of("image")[-1]
-    assert (again.code, report["equal"], report["shipped"]) == (0, True, [])
-
-
-def test_a_head_that_may_not_log_in_is_told_what_to_type(lab: Lab) -> None:
-    """From the laptop, which reaches both nodes itself; layers go from head to worker, and the head has no key."""
-    docker(lab.b, "rmi", "-f", IMAGE, check=True)
-    sparkctl = Cli(lab.laptop, SETTINGS | {"RUNTIME": "container", "IMAGE": IMAGE, "HEAD_SSH": "spark-a"})
-    with hidden(lab.a.path("/root/.ssh/id_ed25519")):
-        failed = sparkctl("image", "ship").failed
-        assert (failed["error"], failed["where"], failed["exit"]) == ("LoginRefused", "worker", 3)
-        assert failed["fix"] == "on head: ssh-copy-id -p 22 root@10.77.0.2"
-    with hidden(lab.a.path("/root/.ssh/known_hosts")):
-        failed = sparkctl("image", "ship").failed
-        assert (failed["error"], failed["where"]) == ("HostKeyUnknown", "worker")
-        assert "ssh-keyscan -p 22 10.77.0.2" in failed["fix"]
-        assert "SHA256:" in failed["fix"]
-
-
 @contextlib.contextmanager
 def hidden(file: Path) -> Iterator[None]:
     aside = file.with_name("aside")
@@ -124,13 +135,12 @@ def hidden(file: Path) -> Iterator[None]:
         aside.rename(file)
 
 
-def ours(node) -> list[str]:
+def ours(node: Node) -> list[str]:
     return docker(node, "ps", "-aq", "--filter", "label=sparkctl.deployment").stdout.split()
 
 
-def stranger(lab: Lab, name: str) -> None:
+def stranger(node: Node) -> None:
     """Somebody else's container and volume, which nothing of ours may touch."""
-    node = next(one for one in lab.nodes if one.name == name)
     socket = node.path(SOCKET)
     data = busybox_image("stranger:1")
     subprocess.run(("docker", "-H", f"unix://{socket}", "load"), input=data, check=True, capture_output=True)
