@@ -88,7 +88,7 @@ def test_a_stranger_is_named_and_the_server_lives(lab: Lab) -> None:
         until(lambda: "others are to blame" in str(sparkctl("status").result["nodes"]), "the guard says so", 30)
         looked = sparkctl("status")
         assert looked.code == 0
-        assert "python3" in looked.result["nodes"][1]["detail"]
+        assert "python" in looked.result["nodes"][1]["detail"]
     has_available(lab.b, 6.0)
     assert sparkctl("stop").code == 0
     until(lambda: not any(GUARD in one.title for one in (*lab.a.processes(), *lab.b.processes())), "no guard is left")
