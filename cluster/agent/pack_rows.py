@@ -14,6 +14,8 @@ import zlib
 from cluster.agent.pack_job import PAGE, PAGE_ROWS, ROW, SCALE, WEIGHT, Job, refuse
 
 VECTORS = 1024  # the most buffers that one readv takes
+AHEAD = 4  # chunks that the disk is asked for before they are needed
+ASKED = 512 << 10  # bytes: of a longer advice the kernel would take only the beginning
 
 
 class Reader:
@@ -31,6 +33,7 @@ class Reader:
     def build(self, chunk: int) -> memoryview:
         job = self.job
         first, rows, _, length = job.span(chunk)
+        self.ask_for(chunk + AHEAD)
         if rows < job.chunk_rows:
             self.out[:] = bytes(len(self.out))
         weight_at = job.weight_at + (job.low + first) * WEIGHT
@@ -44,6 +47,15 @@ class Reader:
         if job.layout == "paged":
             self.seal(first // PAGE_ROWS, length // PAGE)
         return self.out[:length]
+
+    def ask_for(self, chunk: int) -> None:
+        """By itself the kernel reads a quarter of a MiB ahead, which leaves a fast disk idle between two requests."""
+        if chunk >= self.job.chunks:
+            return
+        first, rows, _, _ = self.job.span(chunk)
+        begin = self.job.weight_at + (self.job.low + first) * WEIGHT
+        for at in range(begin, begin + rows * WEIGHT, ASKED):
+            os.posix_fadvise(self.file, at, ASKED, os.POSIX_FADV_WILLNEED)
 
     def fill(self, views: list[memoryview], at: int) -> None:
         whole = sum(map(len, views))
