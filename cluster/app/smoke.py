@@ -67,7 +67,7 @@ def _checks(head: Node, settings: Settings, wanted: Wanted) -> Iterator[SmokeChe
         yield _strict(_ask(head, settings, thinks=False, prompt=STRICT_QUESTION, max_tokens=64, form=_form()))
     if wanted.thinking:
         yield _thought(_ask(head, settings, thinks=False), thinks=False)
-        yield _thought(_ask(head, settings, thinks=True, max_tokens=THOUGHTS), thinks=True)
+        yield _thought(_ask(head, settings, thinks=True, max_tokens=_thoughts(settings)), thinks=True)
     if wanted.vision:
         image = f"data:image/png;base64,{b64encode(png()).decode()}"
         yield _vision(_ask(head, settings, thinks=False, prompt=CARD_QUESTION, max_tokens=CARD_TOKENS, image=image))
@@ -128,6 +128,11 @@ def _strict(answer: dict[str, Any]) -> SmokeCheck:
     except ValueError:
         same = False
     return SmokeCheck("strict schema", same, answer["seconds"], _detail(answer))
+
+
+def _thoughts(settings: Settings) -> int:
+    """Half of a short context, so that the question has room beside them."""
+    return min(THOUGHTS, (settings.serve.max_model_len or 2 * THOUGHTS) // 2)
 
 
 def _thought(answer: dict[str, Any], *, thinks: bool) -> SmokeCheck:

