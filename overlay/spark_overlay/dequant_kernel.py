@@ -22,7 +22,7 @@ class Variant:
 
 
 # From a batch that fills the GPU on, by the number of groups; see scripts/gpu_engram.py --tune.
-FROM_GROUPS = ((1 << 15, Variant(groups=128, warps=4)), (0, Variant(groups=32, warps=4)))
+FROM_GROUPS = ((1 << 15, Variant(groups=64, warps=4)), (0, Variant(groups=32, warps=4)))
 
 
 @triton.jit  # type: ignore[untyped-decorator]
