@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from base64 import b64decode
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -68,6 +68,12 @@ class Hub:
         """A small file, whole."""
         said = self._ask({"do": "read", "repo": repo, "revision": revision, "name": name})
         return b64decode(said["data"])
+
+    def stubs(self, manifest: Manifest, names: Iterable[str], folder: Path) -> None:
+        """Files like the repository's, with their headers and sizes, that take no room: the weights are holes."""
+        sizes = [[name, entry.size] for name in names if (entry := manifest.entry(name)) is not None]
+        want = {"do": "stubs", "repo": manifest.repo, "revision": manifest.revision}
+        self._ask(want | {"files": sizes, "folder": str(folder)})
 
     def bring(
         self, one: Transfer, watchful: Watchful, moved: Callable[[int], None], told: Callable[[str], None]

@@ -1,7 +1,8 @@
 """The door to huggingface_hub: one question to a hub, or one file from it, in a process that can be ended from outside.
 
-Standard input: one JSON line {"do": "list" | "read" | "bring", "repo", "revision", ...}, then nothing until our parent
-ends. Standard output: one JSON line; {"again": text} when another try may help, {"error": kind, "text"} when not.
+Standard input: one JSON line {"do": "list" | "read" | "bring" | "stubs", "repo", "revision", ...}, then nothing until
+our parent ends. Standard output: one JSON line; {"again": text} when another try may help, {"error": kind, "text"} when
+not.
 """
 
 import json
@@ -15,6 +16,9 @@ from typing import Any
 SEGMENT = 8 << 30  # one request's share: more than 50 GB in one the hub does not serve
 CHUNK = 1 << 20  # what an interruption can lose
 ANSWER = 30.0
+ANSWERS = 8  # at once
+HEADER = 256 << 10  # most headers are in the first answer
+LONGEST = 100_000_000
 
 
 def main() -> None:
@@ -30,7 +34,7 @@ def _done(want: dict[str, Any]) -> dict[str, Any]:
     except ImportError as error:
         return {"error": "library", "text": str(error)}
     try:
-        return {"list": _list, "read": _read, "bring": _bring}[want["do"]](want)
+        return {"list": _list, "read": _read, "bring": _bring, "stubs": _stubs}[want["do"]](want)
     except errors.GatedRepoError as error:
         return {"error": "gated", "text": str(error).splitlines()[0]}
     except errors.RepositoryNotFoundError:
@@ -120,6 +124,37 @@ def _bring_aside(want: dict[str, Any]) -> dict[str, Any]:
 
     rmtree(aside, ignore_errors=True)
     return {"done": True}
+
+
+def _stubs(want: dict[str, Any]) -> dict[str, Any]:
+    """Files with the header and the size of the real ones, and a hole for the weights."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    def stub(name: str, size: int) -> None:
+        first = _range(want | {"name": name}, 0, min(HEADER, size))
+        end = min(8 + int.from_bytes(first[:8], "little"), size)
+        if end > LONGEST:
+            raise ValueError(f"{name} is no safetensors file")
+        if end > len(first):
+            first += _range(want | {"name": name}, len(first), end)
+        with (Path(want["folder"]) / name).open("wb") as file:
+            file.write(first[:end])
+            file.truncate(size)
+
+    with ThreadPoolExecutor(ANSWERS) as pool:
+        list(pool.map(lambda one: stub(*one), want["files"]))
+    return {"done": True}
+
+
+def _range(want: dict[str, Any], start: int, end: int) -> bytes:
+    from io import BytesIO
+
+    from huggingface_hub.file_download import http_get
+
+    url, headers = _address(want)
+    file = BytesIO()
+    http_get(url, file, headers=headers | {"Range": f"bytes={start}-{end - 1}"}, expected_size=end - start)
+    return file.getvalue()
 
 
 def _put(whole: Path, target: Path, size: int) -> None:

@@ -32,8 +32,11 @@ def shape_on(node: Node, settings: Settings) -> ModelShape | None:
     )
 
 
-def plan_memory(session: Session, emit: Emit) -> MemoryPlan:
-    """One question to every node, one more to the head. The model is counted on the head: it is equal on all ranks."""
+def plan_memory(session: Session, emit: Emit, *, remote: bool = False) -> MemoryPlan:
+    """One question to every node, one more to the head. The model is counted on the head: it is equal on all ranks.
+
+    `remote`: on the hub, when nothing of it is on the head yet.
+    """
     settings, head = session.settings, session.settings.head.name
     shapes: dict[str, ModelShape | None] = {}
 
@@ -44,6 +47,10 @@ def plan_memory(session: Session, emit: Emit) -> MemoryPlan:
 
     asked = session.each(ask)
     facts, shape = tuple(asked[node.name] for node in settings.nodes), shapes[head]
+    if (shape is None or not shape.groups) and remote and settings.weights.repo:
+        from cluster.app.remote import remote_shape
+
+        shape = remote_shape(settings, emit)
     if shape is None or not shape.groups:
         return MemoryPlan(facts, None, ())
     ledger = session.on(head, lambda node: read_ledger(node, settings, emit))
@@ -72,12 +79,12 @@ def fit(settings: Settings, open_one: OpenNode, emit: Emit) -> FitReport:
     """What a boot would take of each node, beside what it has now. Changes nothing."""
     with Session(settings, open_one, emit) as session:
         session.need_all()
-        plan = plan_memory(session, emit)
+        plan = plan_memory(session, emit, remote=True)
     if plan.shape is None:
         raise Refused(
             "there is no model to count",
             where=f"{settings.head.name}:{settings.serve.model}",
             evidence=("no *.safetensors there",),
-            fix="put the model there, or set MODEL_DIR",
+            fix="put the model there, or set MODEL_DIR; HF_MODEL_REPO counts it on the hub",
         )
     return report(settings, plan.shape, plan.nodes)

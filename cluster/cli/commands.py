@@ -229,8 +229,10 @@ def fit(options: Options) -> None:
 
     def act(call: Call) -> int:
         from cluster.app.memory import fit as measure
+        from cluster.cli.weights_life import check_token
         from cluster.model.fit import Fit
 
+        check_token(options, call.settings)
         report = measure(call.settings, call.open_one, call.emit)
         call.emit(report)
         return Exit.REFUSED if report.fit in (Fit.SHORT, Fit.NEVER) else Exit.DONE

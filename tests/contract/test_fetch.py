@@ -320,3 +320,14 @@ def test_a_model_that_no_settings_name_any_more_is_shown_and_goes_when_asked(pla
     assert weights("unpin", str(place.model)) == [("model", False, False)]
     assert weights("prune", str(place.model), "--yes") == [("new", True, False), ("model", False, True)]
     assert (place.model.exists(), (place.folder / "new" / ONE).exists()) == (False, True)
+
+
+def test_whether_a_model_fits_is_answered_before_a_byte_of_it_is_fetched(place, hub):
+    code, events = place.run("fit", RECIPE="demo", VENV="/nowhere")
+    assert (code, events[-1]["event"], place.model.exists()) == (0, "fit", False)
+    ranges = {(name, ranged) for _, name, ranged in hub.asked if name in (ONE, TWO)}
+    assert ranges == {(ONE, "bytes=0-262143"), (TWO, "bytes=0-262143")}
+    assert f"counted from the headers of {REPO} at {COMMIT[:12]}, not fetched yet" in told(events)
+    place.fetch()
+    _, again = place.run("fit", RECIPE="demo", VENV="/nowhere")
+    assert [one["parts"] for one in again[-1]["nodes"]] == [one["parts"] for one in events[-1]["nodes"]]
