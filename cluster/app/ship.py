@@ -154,7 +154,8 @@ def _carried(head: Side, worker: Side, request: dict[str, Any], emit: Emit, boun
             return
         rate = (said["at"] - said.get("before", 0)) / said["seconds"] if said["seconds"] else None
         seconds = said["seconds"]
-        emit(Progress(STAGE, worker.node.name, said["at"], said["total"], "bytes", bound, rate, text="sending layers"))
+        total = max(said["total"], said["at"])  # headers between layers come on top of their sizes
+        emit(Progress(STAGE, worker.node.name, said["at"], total, "bytes", bound, rate, text="sending layers"))
 
     try:
         done = _talk(head, request, show)

@@ -122,11 +122,8 @@ def status(options: Options, watch: bool, every: float) -> None:
         from cluster.app.status import status as look
 
         if watch:
-            try:
-                for report in follow(call.settings, call.open_one, call.emit, every):
-                    call.emit(report)
-            except KeyboardInterrupt:  # the way to end it, so nothing to tell
-                return Exit.INTERRUPTED
+            for report in follow(call.settings, call.open_one, call.emit, every):
+                call.emit(report)
         report = look(call.settings, call.open_one)
         call.emit(report)
         return EXITS[report.state]

@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -127,6 +128,13 @@ def test_the_log_starts_a_new_file_and_keeps_two_old_ones(bench: Bench) -> None:
     assert numbers == list(range(numbers[0], 4000))
 
 
+def is_still(path: Path) -> bool:
+    """Whether nothing was added for a while."""
+    before = path.stat().st_size
+    time.sleep(0.5)
+    return path.stat().st_size == before
+
+
 def test_a_full_disk_costs_lines_but_neither_server_nor_record(bench: Bench, tmp_path: Path) -> None:
     bench.state.mkdir()
     mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "sparkctl-test", str(bench.state)], check=False)
@@ -136,6 +144,7 @@ def test_a_full_disk_costs_lines_but_neither_server_nor_record(bench: Bench, tmp
         go = tmp_path / "go"
         bench.launch(bench.rank("--flood", "20000", "--wait-for", str(go)))
         until(lambda: shutil.disk_usage(bench.state).free, lambda free: free < 200_000)
+        until(lambda: is_still(bench.folder / "log"), bool)  # the flood is over, and lines were lost
         filler = bench.state / "filler"
         rank = until(bench.seen, lambda rank: rank.log.place is not None)
         assert rank.state is RankLife.ALIVE

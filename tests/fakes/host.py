@@ -232,6 +232,7 @@ def _identity(host: FakeHost, want: Json) -> tuple[int, str]:
         "python": "3.12.3",
         "packages": {"torch": "2.13.0", "vllm": "0.32.0"} if want["venv"] else {},
         "server": bool(want["venv"]),
+        "tools": {"ninja": "", "nvcc": ""},
         "model": model if want["model"] else None,
         "key": key if want["key_file"] else None,
         "state": {"free": 50 * GIB, "writable": True, "path": host.home},
@@ -414,7 +415,14 @@ def _lock(host: FakeHost, request: Json) -> tuple[int, str]:
 
 
 def _chat(host: FakeHost, request: Json) -> tuple[int, str]:
-    good = {"status": 200, "text": "323", "finish": "stop", "usage": {"completion_tokens": 2}, "first_token": 0.1}
+    good = {
+        "status": 200,
+        "text": "323",
+        "reasoning": "",
+        "finish": "stop",
+        "usage": {"completion_tokens": 2},
+        "first_token": 0.1,
+    }
     return 0, json.dumps({**good, "seconds": 0.25, "error": "", **host.reply})
 
 
