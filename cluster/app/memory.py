@@ -8,7 +8,7 @@ from cluster.errors import Refused
 from cluster.model.events import Emit, Finding, Severity
 from cluster.model.fit import FitReport
 from cluster.model.memory import MemoryFacts, ModelShape
-from cluster.model.settings import Settings
+from cluster.model.settings import RuntimeKind, Settings
 from cluster.model.steps import Run
 from cluster.node.base import Node
 from cluster.plan.fit import report
@@ -28,8 +28,15 @@ def memory_of(node: Node) -> MemoryFacts:
 
 def shape_on(node: Node, settings: Settings) -> ModelShape | None:
     return parse_shape(
-        node.name, told(node, node.run(agent("headers", {"model": settings.serve.model}, HEADERS_LIMIT)))
+        node.name, told(node, node.run(agent("headers", {"model": model_on(node.name, settings)}, HEADERS_LIMIT)))
     )
+
+
+def model_on(name: str, settings: Settings) -> str:
+    """The model's folder on a node itself; inside a container it may stand somewhere else."""
+    mine = next(one for one in settings.nodes if one.name == name)
+    is_inside = settings.launch.runtime is RuntimeKind.CONTAINER
+    return (mine.model if is_inside else "") or settings.serve.model
 
 
 def plan_memory(session: Session, emit: Emit, *, remote: bool = False) -> MemoryPlan:
@@ -68,11 +75,14 @@ def memory_findings(settings: Settings, plan: MemoryPlan) -> list[Finding]:
 
 def drop_steps(settings: Settings, plan: MemoryPlan | None) -> tuple[Run, ...]:
     """Where the driver would not find enough free memory, though enough is available."""
-    command = agent("drop", {"model": settings.serve.model}, DROP_LIMIT)
-    why = "drop the model's files from the page cache"
-    return (
-        tuple(Run(node.facts.node, why, command) for node in plan.nodes if wants_drop(settings, node)) if plan else ()
-    )
+    if plan is None:
+        return ()
+    return tuple(_drop(node.facts.node, settings) for node in plan.nodes if wants_drop(settings, node))
+
+
+def _drop(name: str, settings: Settings) -> Run:
+    command = agent("drop", {"model": model_on(name, settings)}, DROP_LIMIT)
+    return Run(name, "drop the model's files from the page cache", command)
 
 
 def fit(settings: Settings, open_one: OpenNode, emit: Emit) -> FitReport:
