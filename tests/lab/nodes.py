@@ -79,8 +79,10 @@ class Lab:
         A lab ends with the thread that made it, however that ends; with `outlive` it stays until `sweep(folder)`.
         """
         folder = folder or LABS / f"sparkctl-lab-{os.getpid()}-{next(_numbers)}"
-        folder.mkdir(mode=0o700)
-        (folder / "owner").write_text(f"{os.getpid()} {_birth(os.getpid())}\n")
+        making = folder.with_name(f".{folder.name}")  # never without an owner under a name that others sweep
+        making.mkdir(mode=0o700)
+        (making / "owner").write_text(f"{os.getpid()} {_birth(os.getpid())}\n")
+        making.rename(folder)
         started: list[Node] = []
         try:
             keys = make_keys(folder)
@@ -114,7 +116,11 @@ class Lab:
 
     def restore_control(self, node: Node) -> None:
         self._laptop_ip("link", "set", f"lan-{node.name[-1]}", "up")
-        until(lambda: _reaches(self.laptop, node.control_address), f"{node.name} is back on the control network")
+        others = [other for other in (self.a, self.b, self.laptop) if other is not node]
+        until(
+            lambda: all(_reaches(other, node.control_address) for other in others),
+            f"{node.name} is back on the control network",
+        )
 
     def fill_disk(self, node: Node) -> None:
         """Leave no byte on the node's small disk (`node.small_disk`, where sparkctl keeps its state)."""
