@@ -53,14 +53,27 @@ def end_in_box(box: Json) -> None:
     ask_engine(box, "kill", box["name"])
 
 
-def how_box_ended(box: Json) -> Optional[Json]:
-    """Exit code and whether memory ran out, of a container that runs no longer; None when the engine cannot say."""
-    said = ask_engine(box, "inspect", "--format", "{{json .State}}", box["name"])
+OUT_OF_MEMORY = "the kernel ended it, for memory ran out"
+CRASH_LOOP = "its engine started it again, by a restart policy that is not ours; it was removed, as each try takes memory"
+
+
+def how_box_ended(box: Json) -> Tuple[Optional[int], Optional[str]]:
+    """Exit code of a container, and what its engine knows of the end; None for what it cannot say.
+
+    One that was started again is removed: a rank that fails at each boot would take the node's memory with it.
+    """
+    said = ask_engine(box, "inspect", "--format", "{{.RestartCount}} {{json .State}}", box["name"])
+    restarts, _, text = said.partition(" ")
     try:
-        state = json.loads(said)
+        state = json.loads(text)
     except ValueError:
-        return None
-    return None if state.get("Running") else {"code": state.get("ExitCode"), "out_of_memory": state.get("OOMKilled")}
+        return None, None
+    if restarts != "0" or state.get("Restarting"):
+        ask_engine(box, "rm", "--force", box["name"])
+        return None, CRASH_LOOP
+    if state.get("Running"):
+        return None, None
+    return state.get("ExitCode"), OUT_OF_MEMORY if state.get("OOMKilled") else None
 
 
 def remove_box(folder: str) -> None:

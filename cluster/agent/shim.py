@@ -145,13 +145,12 @@ class Shim:
 
     def main_has_ended(self, status: int) -> None:
         """A killed API server leaves engine and worker behind, and they would hold their memory for ever."""
-        ended = how_box_ended(self.box) if self.box else None
+        inside, words = how_box_ended(self.box) if self.box else (None, None)
         left = self.below()
         code = os.WEXITSTATUS(status) if os.WIFEXITED(status) else None
         ended_by = os.WTERMSIG(status) if os.WIFSIGNALED(status) else None
-        if ended:
-            code, ended_by = ended["code"], None
-        words = "the kernel ended it, for memory ran out" if ended and ended["out_of_memory"] else None
+        if inside is not None:
+            code, ended_by = inside, None
         self.record_exit(code, ended_by, len(left), words)
         for process in left:
             send(process.pid, process.ticks, signal.SIGTERM)

@@ -117,7 +117,7 @@ def _process(rank: RankLook, node_now: float, now: float) -> Process:
         case RankLife.EXITED if rank.exit is not None:
             code = -rank.exit.signal if rank.exit.signal else rank.exit.code
             ended = now - age(rank.exit.at, node_now)
-            return Exited(code if code is not None else 1, rank.exit.requested, ended)
+            return Exited(code if code is not None else 1, rank.exit.requested, ended, rank.exit.error)
         case RankLife.ORPHANED:
             return Gone(len(rank.processes))
         case _:

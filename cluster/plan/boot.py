@@ -26,11 +26,13 @@ class Exited:
 
     asked  sparkctl ended it, so it accuses nobody
     at     when it ended, on the clock of Observation.now; None: when it was seen
+    words  what its launcher or its engine knows of the end beside the code: memory ran out, it was started again
     """
 
     code: int
     asked: bool = False
     at: float | None = None
+    words: str = ""
 
 
 @dataclass(frozen=True, slots=True)

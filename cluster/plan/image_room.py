@@ -1,6 +1,5 @@
 """Room for an image on a worker's disks, before a byte is sent; and what an engine's last words mean."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -100,45 +99,3 @@ def platform_words(version: str, system: str, architecture: str) -> tuple[str, .
     major = version.partition(".")[0]
     knows = major.isdigit() and int(major) >= OLDEST_WITH_PLATFORM
     return ("--platform", f"{system}/{architecture}") if knows else ()
-
-
-def real_platforms(entries: tuple[Mapping[str, str], ...]) -> tuple[str, ...]:
-    """Of an index: an attestation calls itself unknown/unknown, and is no platform."""
-    return tuple(f"{one['os']}/{one['architecture']}" for one in entries if one["os"] != "unknown")
-
-
-@dataclass(frozen=True, slots=True)
-class ContainerLife:
-    """A container of ours as a status tells it; one that its engine starts again and again is never running."""
-
-    status: str
-    restarts: int
-    running: bool
-
-
-def judge_container(state: str, restarts: int) -> ContainerLife:
-    if state == "restarting" or restarts:
-        return ContainerLife("crash_loop", restarts, running=False)
-    return ContainerLife(state, restarts, running=state == "running")
-
-
-@dataclass(frozen=True, slots=True)
-class Staged:
-    """Whether a staged file is whole, and what to do about it."""
-
-    verdict: str
-    may_load: bool
-
-
-def judge_staged(size: int, whole: int, digest: str = "", wanted: str = "") -> Staged:
-    """Only a file of the right size and digest is loaded; a shorter one is gone on with, any other is thrown away."""
-    if size < whole:
-        return Staged("resume", may_load=False)
-    if size > whole or digest != wanted:
-        return Staged("discard", may_load=False)
-    return Staged("whole", may_load=True)
-
-
-def judge_pipe(exit_codes: tuple[int, ...]) -> bool:
-    """Every side of a pipe counts: a save that failed leaves a load content with half an image."""
-    return not any(exit_codes)

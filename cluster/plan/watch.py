@@ -120,12 +120,13 @@ def _ask_process(rank: RankState, process: Process, now: float, limits: Limits) 
             return replace(rank, process=process, gone=0, lost=0, cpu_at_progress=start)
         case Exited(code, asked=True):
             return replace(_without_ending(rank), process=process, lost=0, exit=code)
-        case Exited(code, at=at):
+        case Exited(code, at=at, words=words):
             signalled = code < 0 or 128 < code < 160
             how = signal_text(str(code))
-            cause = f"it was {how}" if signalled else f"it ended with {how}"
+            cause = (f"it was {how}" if signalled else f"it ended with {how}") + (f": {words}" if words else "")
             when = now if at is None else at
-            piece = Evidence(when, Weight.EXIT, cause, f"process ended: {how}", None, signalled, signalled)
+            weight, certain = (Weight.OWN, True) if words else (Weight.EXIT, signalled)
+            piece = Evidence(when, weight, cause, f"process ended: {how}", None, certain, signalled)
             return replace(with_evidence(rank, piece), process=process, lost=0, exit=code)
         case Gone(orphans):
             rank = replace(rank, process=process, gone=rank.gone + 1, lost=0)

@@ -59,6 +59,9 @@ class Dockerd:
             raise RuntimeError(done.stderr.decode())
         return done
 
+    def limits_memory(self) -> bool:
+        return self.run("info", "--format", "{{.MemoryLimit}}").stdout == b"true\n"
+
     def stop(self) -> None:
         if self._process is not None:
             self._process.send_signal(signal.SIGTERM)

@@ -6,11 +6,14 @@ import signal
 import pytest
 
 from cluster.app.agents import source
+from cluster.app.ranks import sight
 from cluster.model.containers import Box, Mount
 from cluster.model.deployment import DeploymentId
 from cluster.model.steps import CreateContainer, Run, Write
 from cluster.node.engine import Engine
 from cluster.node.local import LocalNode
+from cluster.plan import watch
+from cluster.plan.boot import Limits, Member, RankState, Weight
 from cluster.probe.ranks import RankLife
 from cluster.runtime.base import LaunchSpec, RankSpec
 from cluster.runtime.container import ContainerRuntime
@@ -38,6 +41,7 @@ class BoxBench(Bench):
     """The same bench, with a container made before the launch."""
 
     daemon: dockerd.Dockerd
+    limit = ""
 
     def rank(self, *words, argv=(), secrets=()):
         box = Box(IMAGE, self.daemon.socket, mounts=(Mount(str(STANDIN.parent), "/opt/standin"),))
@@ -54,6 +58,8 @@ class BoxBench(Bench):
                 case CreateContainer():
                     engine = Engine(self.node, step.engine)
                     engine.create(step.spec)
+                    if self.limit:
+                        self.daemon.run("update", "--memory", self.limit, "--memory-swap", self.limit, step.spec.name)
                     engine.close()
                 case Run():
                     raise AssertionError(step)
@@ -75,6 +81,10 @@ def bench(daemon, tmp_path):
         if name.startswith("sparkctl-"):
             daemon.run("rm", "-f", name.split()[0])
     made.node.close()
+
+
+def main_of(rank):
+    return next(one for one in rank.processes if "standin" in one.command or one.name == "python3")
 
 
 def test_a_rank_in_a_container_is_seen_with_the_processes_inside(bench):
@@ -118,12 +128,39 @@ def test_an_exit_inside_is_on_record_with_its_code(bench):
 def test_a_killed_server_takes_all_of_its_container_along(bench):
     rank = bench.start()
     inside = [one for one in rank.processes if one.name in TREE]
-    main = next(one for one in rank.processes if "standin" in one.command or one.name == "python3")
-    os.kill(main.pid, signal.SIGKILL)
+    os.kill(main_of(rank).pid, signal.SIGKILL)
     ended = until(bench.seen, lambda seen: seen.state is RankLife.EXITED)
     assert ended.exit is not None
     assert ended.exit.code == 137
     assert not any(lives(one.pid) for one in inside)
+
+
+def test_a_container_that_its_engine_starts_again_is_ended_and_told(bench):
+    """IMG-06: somebody gave it a restart policy; each try of a rank that fails would take memory anew."""
+    rank = bench.start()
+    (name,) = (one.split()[0] for one in bench.containers())
+    bench.daemon.run("update", "--restart=always", name)
+    os.kill(main_of(rank).pid, signal.SIGKILL)
+    ended = until(bench.seen, lambda seen: seen.state is RankLife.EXITED)
+    assert ended.exit is not None
+    assert "restart policy that is not ours" in ended.exit.error
+    assert bench.containers() == []
+    judged = watch.look(RankState(Member(0, "here"), 0.0), sight(ended, bench.look(), 1.0), (), 1.0, Limits())
+    assert [piece.cause for piece in judged.evidence if piece.weight is Weight.OWN] == [
+        f"it was killed by SIGKILL: {ended.exit.error}"
+    ]
+
+
+def test_a_rank_that_ran_out_of_memory_is_told_apart_from_one_that_was_killed(bench):
+    if not bench.daemon.limits_memory():
+        pytest.skip("not run: this engine cannot limit memory (no memory controller)")
+    eat = "print(' ready', flush=True); import time; time.sleep(2); x = [bytearray(1 << 20) for _ in range(400)]"
+    rank = bench.rank(argv=("/usr/bin/python3", "-c", eat))
+    bench.limit = "60m"
+    bench.launch(rank)
+    ended = until(bench.seen, lambda seen: seen.state is RankLife.EXITED)
+    assert ended.exit is not None
+    assert (ended.exit.code, ended.exit.error) == (137, "the kernel ended it, for memory ran out")
 
 
 def test_a_killed_shim_leaves_a_container_that_stop_still_ends(bench):
