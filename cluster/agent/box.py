@@ -54,7 +54,7 @@ def end_in_box(box: Json) -> None:
 
 
 OUT_OF_MEMORY = "the kernel ended it, for memory ran out"
-CRASH_LOOP = "its engine started it again, by a restart policy that is not ours; it was removed, as each try takes memory"
+CRASH_LOOP = "its engine started it again, by a restart policy not of ours; it was removed, for each try takes memory"
 
 
 def how_box_ended(box: Json) -> Tuple[Optional[int], Optional[str]]:

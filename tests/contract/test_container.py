@@ -143,7 +143,7 @@ def test_a_container_that_its_engine_starts_again_is_ended_and_told(bench):
     os.kill(main_of(rank).pid, signal.SIGKILL)
     ended = until(bench.seen, lambda seen: seen.state is RankLife.EXITED)
     assert ended.exit is not None
-    assert "restart policy that is not ours" in ended.exit.error
+    assert "restart policy not of ours" in ended.exit.error
     assert bench.containers() == []
     judged = watch.look(RankState(Member(0, "here"), 0.0), sight(ended, bench.look(), 1.0), (), 1.0, Limits())
     assert [piece.cause for piece in judged.evidence if piece.weight is Weight.OWN] == [
