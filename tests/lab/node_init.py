@@ -16,6 +16,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+CHANGED = 100  # the descriptor by which the host finds what this node changed of its root
+
 
 def main() -> None:
     folder = Path(sys.argv[1])
@@ -58,6 +60,7 @@ def mount_root(folder: Path, root: Path) -> None:
         options = f"lowerdir=/,upperdir={layers}/upper,workdir={layers}/work"
         mounted = subprocess.run(("mount", "-t", "overlay", "overlay", "-o", options, str(root)), capture_output=True)
         if mounted.returncode == 0:
+            os.dup2(os.open(layers / "upper", os.O_PATH | os.O_DIRECTORY), CHANGED)
             return
         if attempt == "memory":
             raise SystemExit(f"no overlay root: {mounted.stderr.decode(errors='replace').strip()}")

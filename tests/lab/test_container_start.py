@@ -13,7 +13,9 @@ import pytest
 from tests.contract.dockerd import missing, python_image
 from tests.lab.cli import Cli
 from tests.lab.engines import SOCKET, docker, engine_in
+from tests.lab.node import SMALL_DISK
 from tests.lab.nodes import Lab
+from tests.lab.portrait import changes, portrait
 from tests.lab.specification import REPOSITORY
 from tests.lab.test_container import ours, stranger
 from tests.lab.test_story import SETTINGS
@@ -78,12 +80,16 @@ def sparkctl(lab: Lab) -> Cli:
 
 
 def test_what_the_flags_forbid_is_refused_and_nothing_is_created(lab: Lab, sparkctl: Cli) -> None:
+    own_log = (f"{SMALL_DISK}/sparkctl", f"{SMALL_DISK}/sparkctl/sparkctl.log")
+    before = [portrait(node, *own_log) for node in lab.nodes]
     refused = sparkctl("start", "--no-ship")
     assert (refused.code, refused.failed["error"]) == (4, "Refused")
     assert "--no-ship forbids to send it" in refused.failed["what"]
     missing_one = sparkctl("start", "--no-pull", "--set", "IMAGE=nobody/has:this")
     assert "--no-pull forbids to pull it" in missing_one.failed["what"]
     assert [ours(node) for node in lab.nodes] == [[], []]
+    after = [portrait(node, *own_log) for node in lab.nodes]
+    assert [changes(then, now) for then, now in zip(before, after, strict=True)] == [[], []]
 
 
 def test_start_sends_the_image_and_stop_leaves_no_container(lab: Lab, sparkctl: Cli) -> None:

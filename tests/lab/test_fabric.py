@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.lab.cli import Cli
+from tests.lab.cli import WORK, Cli
 from tests.lab.faults import STAND_IN, install_stand_in
-from tests.lab.node import FABRIC
+from tests.lab.node import FABRIC, SMALL_DISK
 from tests.lab.nodes import Lab
+from tests.lab.portrait import changes, portrait
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -157,11 +158,41 @@ def test_fabric_test_leaves_no_process_behind(sparkctl: Cli, standing: Lab) -> N
     assert [one.title for node in standing.nodes for one in node.processes() if "serve" in one.title] == []
 
 
-@pytest.mark.parametrize("setting", [{"WORKER_IP": "10.77.0.3"}, {"WORKER_CX7_IF": "lan0"}])
-def test_a_refused_start_changes_nothing(standing: Lab, setting: dict[str, str]) -> None:
-    said = Cli(standing.a, STAND_IN | setting)("start")
-    assert said.code == 4
-    assert (said.of("step-started"), said.of("served")) == ((), ())
+@pytest.mark.parametrize(
+    ("where", "refused"),
+    [
+        ("laptop", [{"WORKER_CX7_IF": "lan0"}, {"MODEL_DIR": "/opt/nothing"}, {"PORT": "22"}]),
+        ("head", [{"WORKER_IP": "10.77.0.3"}]),
+    ],
+)
+def test_a_refused_start_changes_nothing_on_either_node(
+    standing: Lab, where: str, refused: list[dict[str, str]]
+) -> None:
+    """From a third machine nothing at all is another than before; on the head there is the log of sparkctl itself."""
+    on, more = (standing.a, {}) if where == "head" else (standing.laptop, {"HEAD_SSH": "spark-a"})
+    refusals = [Cli(on, STAND_IN | more | setting, WORK / str(number)) for number, setting in enumerate(refused)]
+    own_log = (f"{SMALL_DISK}/sparkctl", f"{SMALL_DISK}/sparkctl/sparkctl.log") if where == "head" else ()
+    before = [portrait(node, *own_log) for node in standing.nodes]
+    for sparkctl in refusals:
+        said = sparkctl("start")
+        assert (said.code, said.failed["error"]) == (4, "Refused"), said.result
+        assert (said.of("step-started"), said.of("served")) == ((), ())
+    after = [portrait(node, *own_log) for node in standing.nodes]
+    assert [changes(then, now) for then, now in zip(before, after, strict=True)] == [[], []]
+
+
+def test_a_portrait_shows_what_a_start_would_change(standing: Lab, sparkctl: Cli) -> None:
+    """The comparison above proves something only if it sees files and processes."""
+    before = portrait(standing.b)
+    standing.b.path("/root/.local/state/one").touch()
+    standing.b.path("/srv/two").touch()
+    with standing.b.popen(("sleep", "60")):
+        seen = changes(before, portrait(standing.b))
+    standing.b.path("/root/.local/state/one").unlink()
+    standing.b.path("/srv/two").unlink()
+    told = [line.split()[1:3] for line in seen]
+    there = ["/root/.local/state/one", "/srv", "/srv/two"]
+    assert told == [*(["file:", path] for path in there), ["process:", told[-1][1]]], seen
 
 
 def test_an_address_that_comes_back_while_we_look_is_taken(standing: Lab, sparkctl: Cli) -> None:
