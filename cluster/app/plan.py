@@ -9,7 +9,7 @@ from cluster.model.deployment import DeploymentId
 from cluster.model.events import PlannedStage, PlannedStep, PlanReport
 from cluster.model.settings import NodeSettings, Settings, is_alone
 from cluster.model.steps import Plan, Stage
-from cluster.plan.boxes import planned_box
+from cluster.plan.boxes import NVIDIA, RDMA, planned_box
 from cluster.plan.launch import Wiring, key_step, launch_spec
 from cluster.plan.shown import plan_report
 from cluster.runtime.base import RankSpec
@@ -48,6 +48,11 @@ def _notes(settings: Settings) -> list[str]:
         for node in settings.nodes
         if not node.interface and not is_alone(settings)
     ]
+    if in_containers(settings):
+        notes.append(
+            f"each container also gets, where the node has them: {RDMA} and memlock without a limit, "
+            f"{', '.join(NVIDIA)}, and --gpus all"
+        )
     notes.append("before this: checks on every node (addresses, ports, server, model, equal versions, disk, key file)")
     notes.append("after this: wait until every rank lives and one token was made")
     return notes

@@ -1,7 +1,9 @@
 """A plan as a result: the exact commands and files of every step, without the contents of files."""
 
+from collections.abc import Iterator
 from typing import assert_never
 
+from cluster.model.containers import ContainerSpec, Mount
 from cluster.model.events import PlannedStage, PlannedStep, PlanReport
 from cluster.model.steps import CreateContainer, Plan, Run, Step, Write
 
@@ -24,8 +26,46 @@ def _step(step: Step) -> PlannedStep:
         case Write():
             size, mode = len(step.data), f"{step.mode:03o}"
             return PlannedStep(step.node, step.why, path=str(step.path), size=size, mode=mode)
-        case CreateContainer(spec=spec):
+        case CreateContainer(spec=spec, engine=engine):
             undo = step.undo.argv if step.undo else ()
-            return PlannedStep(step.node, step.why, ("docker", "create", "--name", spec.name, spec.image), (), undo)
+            return PlannedStep(step.node, step.why, create_words(spec, engine), (), undo)
         case _:
             assert_never(step)
+
+
+def create_words(spec: ContainerSpec, engine: str) -> tuple[str, ...]:
+    """The command line that makes the same container; what the engine is really asked goes through its API."""
+    return ("docker", "-H", f"unix://{engine}", "create", *_options(spec), spec.image, *spec.argv)
+
+
+def _options(spec: ContainerSpec) -> Iterator[str]:
+    yield from ("--name", spec.name, "--pull", "never", "--restart", "no", "--entrypoint", "")
+    yield from ("--network", "host" if spec.host_network else "none")
+    yield from ("--ipc", "host" if spec.host_ipc else "private")
+    if spec.shm is not None and not spec.host_ipc:
+        yield from ("--shm-size", str(int(spec.shm)))
+    yield from ("--oom-score-adj", str(spec.oom_score), "--stop-timeout", f"{spec.stop_grace:.0f}")
+    for name, limit in (("memlock", spec.memlock), ("stack", spec.stack)):
+        if limit is not None:
+            yield from ("--ulimit", f"{name}={int(limit)}:{int(limit)}")
+    if spec.gpus:
+        yield from ("--gpus", "all")
+    many = {
+        "--device": (f"{path}:{path}:rwm" for path in spec.devices),
+        "--cap-add": iter(spec.capabilities),
+        "--security-opt": iter(spec.security),
+        "--mount": map(_mounted, spec.mounts),
+        "--label": (f"{name}={value}" for name, value in spec.labels),
+        "--env": (f"{name}={value}" for name, value in spec.environment),
+    }
+    for option, values in many.items():
+        for value in values:
+            yield from (option, value)
+    yield from ("--log-driver", "json-file", "--log-opt", f"max-size={int(spec.log_bytes)}")
+    yield from ("--log-opt", f"max-file={spec.keep_logs}")
+
+
+def _mounted(mount: Mount) -> str:
+    kind = "bind" if "/" in mount.source else "volume"
+    parts = (f"type={kind}", f"source={mount.source}", f"target={mount.target}")
+    return ",".join((*parts, "readonly") if mount.read_only else parts)

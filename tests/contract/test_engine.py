@@ -1,5 +1,6 @@
 """A real dockerd, asked directly and over a real sshd; every error is typed."""
 
+import json
 import subprocess
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from cluster.model.containers import ContainerSpec, Mount
 from cluster.node.engine import WHY, Engine
 from cluster.node.local import LocalNode
 from cluster.node.open import open_node
+from cluster.plan.shown import create_words
 from tests.contract import dockerd, sshd
 from tests.fakes.node import FakeNode
 
@@ -19,6 +21,7 @@ pytestmark = [
 ]
 
 IMAGE = "sparkctl-test:1"
+MADE = {"Hostname", "AttachStdout", "AttachStderr", "ConsoleSize"}
 OURS = (("sparkctl.deployment", "demo"), ("sparkctl.rank", "0"))
 
 
@@ -94,6 +97,36 @@ def test_a_container_runs_with_what_it_was_given(engine, tmp_path):
         stack=4 * 2**20,
     )
     assert run(engine, wanted) == (0, "from a file\nb c\n1000\n4096\n")
+
+
+def test_the_command_line_of_a_plan_makes_the_container_that_a_start_makes(engine, daemon, tmp_path):
+    wanted = spec(
+        "sparkctl-same",
+        "sh",
+        "-c",
+        "echo $A",
+        environment=(("A", "b c"), ("B", "")),
+        mounts=(Mount(str(tmp_path), "/in"), Mount("kept", "/kept", read_only=False)),
+        devices=("/dev/null",),
+        capabilities=("SYS_PTRACE", "IPC_LOCK"),
+        security=("seccomp=unconfined",),
+        memlock=-1,
+        stack=4 * 2**20,
+    )
+    made = []
+    for create in (lambda: engine.create(wanted), lambda: daemon.run(*create_words(wanted, daemon.socket)[3:])):
+        create()
+        (seen,) = json.loads(daemon.run("inspect", wanted.name).stdout)
+        daemon.run("rm", wanted.name)
+        seen["HostConfig"]["CapAdd"] = {one.removeprefix("CAP_") for one in seen["HostConfig"]["CapAdd"]}
+        made.append({"host": meant(seen["HostConfig"]), "config": meant(seen["Config"])})
+    daemon.run("volume", "rm", "kept")
+    assert made[0] == made[1]
+
+
+def meant(config):
+    """What was asked for: empty in one way or another is the same, and names that the engine made up are not asked."""
+    return {name: value for name, value in config.items() if value not in (None, "", [], {}, [""]) and name not in MADE}
 
 
 def test_a_read_only_mount_cannot_be_written(engine, tmp_path):
