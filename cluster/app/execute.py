@@ -1,12 +1,14 @@
 """Act on a plan: nodes side by side, the steps of one node in order, a barrier after each stage, undo on failure."""
 
+import json
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from typing import assert_never
 
 from cluster.app.session import Session
 from cluster.errors import SparkctlError, StepFailed
-from cluster.model.events import Emit, Severity, StepStarted, Told
+from cluster.model.events import Emit, Progress, Severity, StepStarted, Told
 from cluster.model.steps import Command, CreateContainer, Run, Stage, Step, Write
 from cluster.node.base import Node, Result
 
@@ -39,7 +41,8 @@ class Transaction:
             case Run(command=command, undo=undo):
                 if undo is not None:  # before the act: an act that was cut off may have happened
                     self._undo.append((step.node, step.why, undo))
-                return succeeded(node, step.why, node.run(command))
+                result = self._told(stage, step, node) if step.tells else node.run(command)
+                return succeeded(node, step.why, result)
             case Write(path=path, data=data, mode=mode):
                 node.write(str(path), data, mode)
                 return Result(0, b"", b"")
@@ -52,6 +55,24 @@ class Transaction:
                 return Result(0, identity.encode(), b"")
             case _:
                 assert_never(step)
+
+    def _told(self, stage: Stage, step: Run, node: Node) -> Result:
+        """A long step, and how far it is. A line that is no progress is the step's own word, and kept."""
+        words: list[str] = []
+
+        def hear(line: str) -> None:
+            try:
+                said = json.loads(line)
+                progress = Progress(
+                    stage.name, step.node, said["done"], said["total"], step.tells, rate=said.get("rate"), text=step.why
+                )
+            except (ValueError, KeyError, TypeError):
+                words.append(line)
+                return
+            self._emit(progress)
+
+        result = node.stream(step.command, hear)
+        return replace(result, out="\n".join(words).encode())
 
     def undo(self) -> tuple[SparkctlError, ...]:
         """Undo in reverse order, as far as the nodes can be reached; says what could not be undone."""

@@ -151,6 +151,17 @@ Exit codes
    0  nothing is wrong        4  a file is missing, partial or wrong
    3  unreachable             5  a folder could not be read
 """,
+    "share": """
+Examples
+  sparkctl share                      as WEIGHT_SYNC says
+  sparkctl share --backend nfs
+  sparkctl share --detach
+
+Exit codes
+   0  shared and proven, or taken back    4  refused; nothing was done
+   3  unreachable                         5  a step failed; share goes on
+   7  another sparkctl is at work
+""",
     "weights": """
 Examples
   sparkctl weights                    what lies where, and who needs it

@@ -1,4 +1,4 @@
-"""The verbs of weights as files: fetch, verify, weights."""
+"""The verbs of weights as files: fetch, verify, share, weights."""
 
 from __future__ import annotations
 
@@ -110,6 +110,32 @@ def verify(options: Options, quick: bool, again: bool, jobs: int) -> None:
     run(options, act, need=Need.NODES)
 
 
+@click.command(cls=Verb, short_help="Make the weights readable on the workers, and prove it.")
+@click.option(
+    "--backend",
+    type=click.Choice(["nfs", "zfs", "rsync", "inplace", "auto"]),
+    help="How, instead of what WEIGHT_SYNC says.",
+)
+@click.option("--detach", is_flag=True, help="Take it back, exactly: what was there before stays.")
+@shared
+def share(options: Options, backend: str | None, detach: bool) -> None:
+    """Make the head's weights readable on the workers, and prove it from where each rank will read them.
+
+    A second run has nothing to do but to prove it again; one that was cut off is gone on with. Random places of every
+    file are read on the head and on the worker, inside its container where ranks run in one, and compared.
+    """
+    from cluster.cli.invoke import run
+
+    def act(call: Call) -> None:
+        from cluster.app.share import share as attach
+        from cluster.model.kit import Sync
+
+        chosen = Sync(backend) if backend else None
+        call.emit(attach(call.settings, call.open_one, call.emit, chosen, detach=detach))
+
+    run(options, act, need=Need.NODES)
+
+
 @click.command(cls=Verb, short_help="List, pin and remove weights on the nodes.")
 @click.argument("action", type=click.Choice(["ls", "pin", "unpin", "prune"]), default="ls")
 @click.argument("folder", default="")
@@ -140,4 +166,4 @@ def weights(options: Options, action: str, folder: str, reason: str, yes: bool) 
     run(options, act, need=Need.NODES)
 
 
-VERBS = (fetch, verify, weights)
+VERBS = (fetch, verify, share, weights)

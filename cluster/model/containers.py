@@ -1,6 +1,7 @@
 """Containers and images as we ask for them and as an engine shows them."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import PurePosixPath
 
 from cluster.model.units import Bytes, Seconds
 
@@ -14,6 +15,18 @@ class Mount:
     source: str
     target: str
     read_only: bool = True
+
+
+def with_targets(mount: Mount) -> tuple[Mount, ...]:
+    """A snapshot of the hub's cache holds links to ../../blobs: a container needs those beside it, where they lead."""
+    source = PurePosixPath(mount.source)
+    if source.parent.name != "snapshots" or not source.parent.parent.name.startswith("models--"):
+        return (mount,)
+    repository, inner = source.parent.parent, PurePosixPath("snapshots") / source.name
+    target = PurePosixPath(mount.target)
+    if PurePosixPath(*target.parts[-2:]) == inner:
+        return (replace(mount, source=str(repository), target=str(target.parent.parent)),)
+    return (mount, replace(mount, source=str(repository / "blobs"), target=str(target.parent.parent / "blobs")))
 
 
 @dataclass(frozen=True, slots=True)

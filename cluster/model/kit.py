@@ -7,7 +7,7 @@ from enum import StrEnum
 from cluster.model.table import Secret, setting
 
 
-class Share(StrEnum):
+class Sync(StrEnum):
     """How the workers come to have the weights."""
 
     INPLACE = "inplace"
@@ -17,7 +17,7 @@ class Share(StrEnum):
     AUTO = "auto"
 
     @classmethod
-    def _missing_(cls, value: object) -> "Share | None":
+    def _missing_(cls, value: object) -> "Sync | None":
         return cls.NFS if value == "share" else None  # the kits' older name
 
 
@@ -75,8 +75,8 @@ _FETCH = "downloading weights"
 class Weights:
     """Where weights come from and how the workers come to have them."""
 
-    sync: Share = setting(
-        Share.INPLACE,
+    sync: Sync = setting(
+        Sync.INPLACE,
         "How workers get the weights: `inplace`, `nfs`, `zfs`, `rsync` or `auto`",
         env="WEIGHT_SYNC",
         not_yet=_SHARING,

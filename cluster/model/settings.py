@@ -6,7 +6,7 @@ from enum import StrEnum
 from functools import cache
 
 from cluster.model.exl3 import Exl3
-from cluster.model.kit import Container, Engram, Guard, Image, Share, Weights
+from cluster.model.kit import Container, Engram, Guard, Image, Sync, Weights
 from cluster.model.nodes import HEAD_ENV, WORKER_ENV, NodeSettings
 from cluster.model.serve import Serve, Speculation
 from cluster.model.table import Gid, Meta, Row, rows_of, setting
@@ -24,6 +24,7 @@ __all__ = [
     "Settings",
     "Share",
     "Speculation",
+    "Sync",
     "Watch",
     "is_alone",
     "node_key",

@@ -27,12 +27,16 @@ class Command:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Run a command; any exit code but 0 fails the step. `undo` is run when a later step of the plan fails."""
+    """Run a command; any exit code but 0 fails the step. `undo` is run when a later step of the plan fails.
+
+    tells  what its lines count, e.g. "bytes": each is then JSON with done, total and rate, and is told as progress
+    """
 
     node: NodeName
     why: str
     command: Command
     undo: Command | None = None
+    tells: str = ""
 
 
 @dataclass(frozen=True, slots=True)

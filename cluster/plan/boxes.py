@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from cluster.model.containers import Box, EngineSeen, ImageSeen, Mount
+from cluster.model.containers import Box, EngineSeen, ImageSeen, Mount, with_targets
 from cluster.model.events import Finding, Severity
 from cluster.model.nodes import NodeSettings
 from cluster.model.settings import Settings
@@ -55,7 +55,8 @@ def _mounts(settings: Settings, node: NodeSettings) -> tuple[Mount, ...]:
     folders = zip((source_folder(settings, node), node.packed), inside(settings), strict=True)
     tables = tuple(Mount(folder, target) for folder, target in folders if folder)
     further = (further_mount(one) for one in settings.container.mounts)
-    return (Mount(node.model or settings.serve.model, settings.serve.model), *tables, *caches, *further)
+    model = with_targets(Mount(node.model or settings.serve.model, settings.serve.model))
+    return (*model, *tables, *caches, *further)
 
 
 def further_mount(text: str) -> Mount:

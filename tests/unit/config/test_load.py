@@ -9,7 +9,7 @@ from cluster.config.resolve import Resolved
 from cluster.config.texts import Option
 from cluster.errors import SettingsError
 from cluster.model.need import Need
-from cluster.model.settings import NodeSettings, RuntimeKind, Share
+from cluster.model.settings import NodeSettings, RuntimeKind, Sync
 
 
 @pytest.fixture
@@ -76,10 +76,10 @@ def test_a_bare_name_in_the_environment_is_ignored_and_said_once(here):
     environ = {"SPARKCTL_WEIGHT_SYNC": "zfs", "WEIGHT_SYNC": "rsync", "HF_HOME": "/var/lib/x", "SPARKCTL_BUILD": "1"}
     with_option = here(env="WEIGHT_SYNC=nfs\n", environ=environ, options=[("WEIGHT_SYNC", "inplace")])
     without = here(environ=environ)
-    assert with_option.settings.weights.sync is Share.INPLACE
+    assert with_option.settings.weights.sync is Sync.INPLACE
     assert with_option.origins["weights.sync"] == "option --set WEIGHT_SYNC"
     assert codes(with_option) == ["bare-environment"]
-    assert without.settings.weights.sync is Share.ZFS
+    assert without.settings.weights.sync is Sync.ZFS
     assert without.origins["weights.sync"] == "environment SPARKCTL_WEIGHT_SYNC"
     assert (without.settings.image.build, without.origins["image.build"]) == (True, "environment SPARKCTL_BUILD")
     assert [str(caution) for caution in without.warnings] == [

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from cluster.model.flags import value_of
-from cluster.model.kit import Share
+from cluster.model.kit import Sync
 from cluster.model.need import Need
 from cluster.model.rules import cautions, is_local, problems, unsupported
 from cluster.model.settings import SECTIONS, NodeSettings, RuntimeKind, Settings
@@ -243,7 +243,7 @@ def test_what_may_be_meant_is_only_said():
 
 def test_a_setting_that_nothing_acts_on_yet_is_refused_and_not_ignored():
     given = settings(
-        weights__sync=Share.NFS,
+        weights__sync=Sync.NFS,
         weights__nfs_server="10.40.0.1",
         weights__auto_download=True,
     )
@@ -258,7 +258,7 @@ def test_a_setting_that_nothing_acts_on_yet_is_refused_and_not_ignored():
 
 
 def test_defaults_and_tokens_that_nothing_needs_are_no_reason_to_refuse():
-    assert unsupported(settings(weights__sync=Share.INPLACE), {"weights.sync": ".env:1"}) == ()
+    assert unsupported(settings(weights__sync=Sync.INPLACE), {"weights.sync": ".env:1"}) == ()
     assert unsupported(settings(weights__hf_token=Secret("x"), image__ghcr_token=Secret("x")), {}) == ()
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from cluster.model.kit import RETIRED, RETIRED_ENDING, Share
+from cluster.model.kit import RETIRED, RETIRED_ENDING, Sync
 from cluster.model.settings import SECTIONS, NodeSettings, Settings, node_key, table
 from cluster.model.table import Secret
 from cluster.model.values import parse, plain_kind, show
@@ -68,4 +68,4 @@ def test_a_secret_shows_itself_to_nobody():
 
 
 def test_the_older_name_of_nfs_still_means_nfs():
-    assert Share("share") is Share.NFS
+    assert Sync("share") is Sync.NFS

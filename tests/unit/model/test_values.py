@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cluster.model.kit import GuardMode
-from cluster.model.settings import Share, table
+from cluster.model.settings import Sync, table
 from cluster.model.table import Secret
 from cluster.model.values import bounds, parse, plain, show
 
@@ -86,7 +86,7 @@ def value(name, text):
         ("READY_TIMEOUT", "1500", 1500.0),
         ("READY_TIMEOUT", "0", "refused"),
         ("READY_TIMEOUT", "soon", "refused"),
-        ("WEIGHT_SYNC", "share", Share.NFS),
+        ("WEIGHT_SYNC", "share", Sync.NFS),
         ("WEIGHT_SYNC", "NFS", "refused"),
         ("EXTRA_ARGS", "--a 'b c' --d", ("--a", "b c", "--d")),
         ("EXTRA_ARGS", "--a 'b", "refused"),
@@ -189,7 +189,7 @@ def test_arguments_are_shown_as_they_would_be_read(words):
         (1500.0, "1500", 1500.0),
         (Decimal("0.88"), "0.88", 0.88),
         (Secret("x"), "***", "***"),
-        (Share.NFS, "nfs", "nfs"),
+        (Sync.NFS, "nfs", "nfs"),
         ((1, 2), "1,2", [1, 2]),
         (("--a", "b c"), "--a 'b c'", ["--a", "b c"]),
         ((("A", "1"), ("B", "x")), "A=1 B=x", {"A": "1", "B": "x"}),

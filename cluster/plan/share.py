@@ -1,0 +1,100 @@
+"""What a deployment shares with its workers, and the verdict over samples that were read on every node."""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from cluster.errors import SettingsError, Unreadable
+from cluster.model.nodes import NodeSettings
+from cluster.model.settings import RuntimeKind, Settings
+from cluster.plan.engram import inside, source_folder
+from cluster.plan.verify import MODEL, TABLES
+from cluster.share.base import Folder, Want
+
+SAMPLES = 16
+SHOWN = 5
+
+
+def want_of(settings: Settings) -> Want:
+    """Every folder that a worker's rank reads, and that the head has."""
+    in_containers = settings.launch.runtime is RuntimeKind.CONTAINER
+    if not settings.workers:
+        raise SettingsError("there is no worker to share with", fix="set WORKER_IP")
+    if not settings.serve.model:
+        raise SettingsError("nothing says where the model is", fix="set MODEL_DIR")
+    model = Folder(
+        MODEL,
+        "model",
+        settings.head.model or settings.serve.model,
+        {node.name: model_on(node, settings) for node in settings.workers},
+        settings.serve.model if in_containers else "",
+    )
+    folders = [model]
+    tables = {node.name: source_folder(settings, node) for node in settings.workers}
+    head = source_folder(settings, settings.head)
+    if head and all(tables.values()) and head != model.source:
+        folders.append(Folder(TABLES, "engram", head, tables, inside(settings)[0] if in_containers else ""))
+    return Want(
+        settings.deployment,
+        settings.head,
+        settings.workers,
+        tuple(folders),
+        settings.weights,
+        settings.container.engine if in_containers else "",
+        settings.image.name if in_containers else "",
+    )
+
+
+def model_on(node: NodeSettings, settings: Settings) -> str:
+    """A native rank is told the common path; a container may have it from anywhere."""
+    is_inside = settings.launch.runtime is RuntimeKind.CONTAINER
+    return (node.model if is_inside else "") or settings.serve.model
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """What was read of one file; `error` when it could not be."""
+
+    name: str
+    size: int = 0
+    read: int = 0
+    digest: str = ""
+    error: str = ""
+
+
+def parse_samples(text: str, where: str) -> dict[str, Sample]:
+    """The answer of `agent/sample.py`; one that ends too early is no answer."""
+    found: dict[str, Sample] = {}
+    try:
+        said = [json.loads(line) for line in text.splitlines()]
+        count = said.pop()["files"]
+        for one in said:
+            sample = Sample(**one)
+            found[sample.name] = sample
+    except (ValueError, KeyError, TypeError, IndexError) as error:
+        raise Unreadable(
+            f"the samples cannot be read: {error}", where=where, evidence=text.splitlines()[-2:]
+        ) from error
+    if len(found) != count:
+        raise Unreadable(f"samples of {len(found)} files came, not {count}", where=where)
+    return found
+
+
+def unlike(head: Mapping[str, Sample], there: Mapping[str, Sample]) -> tuple[str, ...]:
+    """Every file that is not the head's, by name; what a node has beside them is its own business."""
+    return tuple(_differences(head.values(), there))
+
+
+def _differences(head: Iterable[Sample], there: Mapping[str, Sample]) -> Iterable[str]:
+    for mine in head:
+        other = there.get(mine.name)
+        if mine.error:
+            yield f"{mine.name}: cannot be read on the head: {mine.error}"
+        elif other is None:
+            yield f"{mine.name}: is not there"
+        elif other.error:
+            yield f"{mine.name}: {other.error}"
+        elif other.size != mine.size:
+            yield f"{mine.name}: {other.size} bytes, the head has {mine.size}"
+        elif other.digest != mine.digest:
+            yield f"{mine.name}: its content is not the head's"
