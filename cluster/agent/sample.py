@@ -1,7 +1,8 @@
 """Read samples of every file of a folder, the same ones on every node that is told the same seed. Runs on a node.
 
 Argument: JSON {"folder", "seed": text, "samples": n}. Answer: JSON lines, one for each
-file: {"name", "size", "read": bytes, "digest"} or {"name", "error"}, then {"files": n}.
+file: {"name", "size", "read": bytes, "digest"} or {"name", "error"}, then
+{"files": n, "kind": file system, "options": those of the mount the folder lies on, as the kernel tells them}.
 Read are the first and the last 64 KiB and n blocks in between; a small file whole. Names come from the folder itself,
 links are followed, and what begins with a dot is nobody's weights.
 """
@@ -14,6 +15,8 @@ import os
 import random
 import sys
 from typing import Any, Dict, Iterator, List
+
+from cluster.agent.touch import mount_of
 
 BLOCK = 64 * 1024
 SMALL = 4 * 1024 * 1024
@@ -56,7 +59,8 @@ def main(want: Dict[str, Any]) -> None:
     for name in lying(folder):
         print(json.dumps(sampled(folder, name, want)), flush=True)
         count += 1
-    print(json.dumps({"files": count}), flush=True)
+    _, kind, options = mount_of(os.path.realpath(folder))
+    print(json.dumps({"files": count, "kind": kind, "options": options}), flush=True)
 
 
 if __name__ == "__main__":

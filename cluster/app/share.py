@@ -4,6 +4,7 @@ import json
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 from cluster.app.agents import source
@@ -21,7 +22,8 @@ from cluster.model.share import SharedFolder, ShareReport
 from cluster.model.steps import Command, NodeName, Plan
 from cluster.model.units import Seconds
 from cluster.node.base import Node
-from cluster.plan.share import SAMPLES, Sample, parse_samples, unlike, want_of
+from cluster.plan.share import SAMPLES, Samples, parse_samples, unlike, want_of
+from cluster.runtime.bundle import bundle
 from cluster.share import BY_NAME
 from cluster.share.base import Folder, Reading, Share, Want, count, on_host, through
 
@@ -59,6 +61,11 @@ def chosen(session: Session, emit: Emit, backend: Sync) -> Sync:
     return backend
 
 
+@cache
+def program(*parts: str) -> bytes:
+    return bundle(source(part) for part in parts)
+
+
 @dataclass
 class Sharing:
     """One backend on an open session whose lock is held."""
@@ -70,7 +77,7 @@ class Sharing:
     want: Want
 
     def __post_init__(self) -> None:
-        self.backend: Share[Any] = BY_NAME[self.kind](source)
+        self.backend: Share[Any] = BY_NAME[self.kind](program)
 
     def attach(self) -> ShareReport:
         with self.stages.stage("share"):
@@ -130,7 +137,7 @@ class Sharing:
                     node, readings.get(node.name) or Reading(folder.source), seed
                 )
             )
-            if not samples[head]:
+            if not samples[head].files:
                 raise Refused("the head has no weights to share", where=f"{head}:{folder.source}", fix="sparkctl fetch")
             found += [
                 self._judged(folder, node, reading, samples[head], samples[node], seen)
@@ -139,7 +146,7 @@ class Sharing:
             self._prove_head_inside(folder, samples[head], seed)
         return tuple(found)
 
-    def _prove_head_inside(self, folder: Folder, samples: Mapping[str, Sample], seed: str) -> None:
+    def _prove_head_inside(self, folder: Folder, samples: Samples, seed: str) -> None:
         """The head's own rank reads in a container too, where links may lead nowhere."""
         head = self.want.head.name
         if not self.want.in_containers or not self._has_image(head):
@@ -153,8 +160,8 @@ class Sharing:
         folder: Folder,
         node: NodeName,
         reading: Reading,
-        head: Mapping[str, Sample],
-        there: Mapping[str, Sample],
+        head: Samples,
+        there: Samples,
         seen: Mapping[NodeName, Any],
     ) -> SharedFolder:
         _must_be_alike(folder, node, reading, head, there)
@@ -163,10 +170,10 @@ class Sharing:
             node,
             reading.path,
             folder.source,
-            self.backend.how(self.want, folder, node, seen),
-            len(head),
-            sum(one.size for one in head.values()),
-            sum(one.read for one in there.values()),
+            self.backend.how(self.want, folder, node, seen, there.mount),
+            len(head.files),
+            sum(one.size for one in head.files.values()),
+            sum(one.read for one in there.files.values()),
         )
 
     def _reading(self, folder: Folder, node: NodeName) -> Reading:
@@ -193,10 +200,12 @@ class Sharing:
         finally:
             engine.close()
 
-    def _samples(self, node: Node, reading: Reading, seed: str) -> dict[str, Sample]:
+    def _samples(self, node: Node, reading: Reading, seed: str) -> Samples:
         asked = {"folder": reading.path, "seed": seed, "samples": SAMPLES}
         argv = ("python3", "-IS", "-", json.dumps(asked, separators=(",", ":")))
-        command = through(_at_home(node, reading), self.want, Command(argv, stdin=source("sample"), limit=READ_LIMIT))
+        command = through(
+            _at_home(node, reading), self.want, Command(argv, stdin=program("touch", "sample"), limit=READ_LIMIT)
+        )
         return parse_samples(told(node, node.run(command)), f"{node.name}:{reading.path}")
 
 
@@ -210,14 +219,12 @@ def _at_home(node: Node, reading: Reading) -> Reading:
     return replace(reading, mounts=mounts)
 
 
-def _must_be_alike(
-    folder: Folder, node: NodeName, reading: Reading, head: Mapping[str, Sample], there: Mapping[str, Sample]
-) -> None:
-    wrong = unlike(head, there)
+def _must_be_alike(folder: Folder, node: NodeName, reading: Reading, head: Samples, there: Samples) -> None:
+    wrong = unlike(head.files, there.files)
     if wrong:
         more = [f"and {len(wrong) - 8} more"] if len(wrong) > 8 else []
         raise Refused(
-            f"{folder.what} is not there as the head has it: {len(wrong)} of {len(head)} files differ",
+            f"{folder.what} is not there as the head has it: {len(wrong)} of {len(head.files)} files differ",
             where=f"{node}:{reading.path}",
             evidence=[*wrong[:8], *more],
             fix="sparkctl verify names what is wrong on which node",

@@ -9,7 +9,7 @@ from cluster.model.nodes import NodeSettings
 from cluster.model.settings import RuntimeKind, Settings
 from cluster.plan.engram import inside, source_folder
 from cluster.plan.verify import MODEL, TABLES
-from cluster.share.base import Folder, Want
+from cluster.share.base import Folder, ReadThrough, Want
 
 SAMPLES = 16
 SHOWN = 5
@@ -62,12 +62,21 @@ class Sample:
     error: str = ""
 
 
-def parse_samples(text: str, where: str) -> dict[str, Sample]:
+@dataclass(frozen=True, slots=True)
+class Samples:
+    """Those of one folder on one node, and the mount they were read through."""
+
+    files: Mapping[str, Sample]
+    mount: ReadThrough
+
+
+def parse_samples(text: str, where: str) -> Samples:
     """The answer of `agent/sample.py`; one that ends too early is no answer."""
     found: dict[str, Sample] = {}
     try:
         said = [json.loads(line) for line in text.splitlines()]
-        count = said.pop()["files"]
+        end = said.pop()
+        count, mount = end["files"], ReadThrough(end["kind"], tuple(end["options"].split(",")))
         for one in said:
             sample = Sample(**one)
             found[sample.name] = sample
@@ -77,7 +86,7 @@ def parse_samples(text: str, where: str) -> dict[str, Sample]:
         ) from error
     if len(found) != count:
         raise Unreadable(f"samples of {len(found)} files came, not {count}", where=where)
-    return found
+    return Samples(found, mount)
 
 
 def unlike(head: Mapping[str, Sample], there: Mapping[str, Sample]) -> tuple[str, ...]:

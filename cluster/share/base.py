@@ -11,7 +11,9 @@ from cluster.model.nodes import NodeSettings
 from cluster.model.steps import Command, NodeName, Plan, Stage, Step
 
 SeenT = TypeVar("SeenT")
-Source = Callable[[str], bytes]  # the text of a program in cluster/agent, by its name
+Source = Callable[
+    ..., bytes
+]  # parts of cluster/agent by name -> the one program they make, the last one being its main
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +67,18 @@ class Reading:
     mounts: tuple[Mount, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class ReadThrough:
+    """The mount that a reader had under its folder, as its kernel tells: asking for options proves nothing."""
+
+    kind: str
+    options: tuple[str, ...] = ()
+
+    def option(self, name: str) -> str:
+        """The value of `name=value`; empty when there is none."""
+        return next((one.partition("=")[2] for one in self.options if one.partition("=")[0] == name), "")
+
+
 class Share(Protocol[SeenT]):
     """One way to share. `SeenT` is what it wants to know of one node.
 
@@ -92,8 +106,13 @@ class Share(Protocol[SeenT]):
         """Where the rank on that worker reads the folder, once it is attached."""
         ...
 
-    def how(self, want: Want, folder: Folder, node: NodeName, seen: Mapping[NodeName, SeenT]) -> str:
-        """What came of it, from facts looked up after the attach; for people."""
+    def how(
+        self, want: Want, folder: Folder, node: NodeName, seen: Mapping[NodeName, SeenT], mount: ReadThrough
+    ) -> str:
+        """What came of it, for people: from facts looked up after the attach, and from what the reader read through.
+
+        Raises Refused when that is not what was asked for.
+        """
         ...
 
     def notes(self, want: Want, seen: Mapping[NodeName, SeenT]) -> tuple[str, ...]:

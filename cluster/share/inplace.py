@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from cluster.errors import Refused, Unreadable
 from cluster.model.steps import Command, NodeName, Plan
 from cluster.model.units import Seconds
-from cluster.share.base import Folder, Reading, Source, Want, on_host
+from cluster.share.base import Folder, Reading, ReadThrough, Source, Want, on_host
 
 PATIENCE = Seconds(30.0)
 
@@ -38,7 +38,7 @@ class InplaceShare:
     def _ask(self, want: Want, node: NodeName) -> Command:
         paths = {one.name: one.targets.get(node, one.source) for one in want.folders}
         argv = ("python3", "-IS", "-", json.dumps({"paths": paths}, separators=(",", ":")))
-        return Command(argv, stdin=self._source("paths"), limit=PATIENCE)
+        return Command(argv, stdin=self._source("touch", "paths"), limit=PATIENCE)
 
     def read(self, want: Want, node: NodeName, text: str) -> InplaceSeen:
         try:
@@ -64,8 +64,10 @@ class InplaceShare:
     def reading(self, want: Want, folder: Folder, node: NodeName) -> Reading:
         return on_host(want, folder, node)
 
-    def how(self, want: Want, folder: Folder, node: NodeName, seen: Mapping[NodeName, InplaceSeen]) -> str:
-        return f"in place, on {seen[node].folders[folder.name].kind}"
+    def how(
+        self, want: Want, folder: Folder, node: NodeName, seen: Mapping[NodeName, InplaceSeen], mount: ReadThrough
+    ) -> str:
+        return f"in place, on {mount.kind}"
 
     def notes(self, want: Want, seen: Mapping[NodeName, InplaceSeen]) -> tuple[str, ...]:
         return ()

@@ -6,8 +6,8 @@ import pytest
 from cluster.errors import SettingsError, Unreadable
 from cluster.model.kit import Image
 from cluster.model.settings import Launch, RuntimeKind
-from cluster.plan.share import Sample, parse_samples, unlike, want_of
-from cluster.share.base import Folder
+from cluster.plan.share import Sample, Samples, parse_samples, unlike, want_of
+from cluster.share.base import Folder, ReadThrough
 from tests.build import pair
 
 
@@ -64,7 +64,9 @@ def test_samples_are_held_against_the_heads_by_name_size_and_content():
 
 def test_an_answer_that_ends_too_early_is_none():
     line = json.dumps({"name": "a", "size": 1, "read": 1, "digest": "d"})
-    assert parse_samples(f'{line}\n{{"files": 1}}', "b") == {"a": Sample("a", 1, 1, "d")}
-    for text in (line, f'{line}\n{{"files": 2}}', ""):
+    end = '"kind": "nfs4", "options": "ro,vers=4.2"}'
+    mount = ReadThrough("nfs4", ("ro", "vers=4.2"))
+    assert parse_samples(f'{line}\n{{"files": 1, {end}', "b") == Samples({"a": Sample("a", 1, 1, "d")}, mount)
+    for text in (line, f'{line}\n{{"files": 2, {end}', ""):
         with pytest.raises(Unreadable):
             parse_samples(text, "b")

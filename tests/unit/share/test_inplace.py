@@ -6,12 +6,12 @@ from cluster.errors import Refused, Unreadable
 from cluster.model.kit import Weights
 from cluster.model.nodes import NodeSettings
 from cluster.model.steps import Plan
-from cluster.share.base import Folder, Want
+from cluster.share.base import Folder, ReadThrough, Want
 from cluster.share.inplace import InplaceShare
 
 FOLDER = Folder("the model", "model", "/data/m", {"b": "/mnt/shared/m"})
 WANT = Want("demo", NodeSettings(name="a"), (NodeSettings(name="b"),), (FOLDER,), Weights())
-SHARE = InplaceShare(lambda name: name.encode())
+SHARE = InplaceShare(lambda *parts: " ".join(parts).encode())
 
 
 def seen(problem: str = "", kind: str = "fuse.sshfs"):
@@ -31,7 +31,7 @@ def test_every_node_is_asked_about_its_own_path():
 
 def test_nothing_is_done_and_the_file_system_is_told():
     assert SHARE.attach(WANT, seen()) == SHARE.detach(WANT, seen()) == Plan(())
-    assert SHARE.how(WANT, FOLDER, "b", seen()) == "in place, on fuse.sshfs"
+    assert SHARE.how(WANT, FOLDER, "b", seen(), ReadThrough("fuse.sshfs")) == "in place, on fuse.sshfs"
     assert SHARE.notes(WANT, seen()) == ()
 
 
