@@ -14,6 +14,7 @@ MOST_SHARE = Decimal("0.94")
 RECORDS = ("VLLM_DSV4_PADDED_NVFP4", "KV_FP8_ROPE")
 KV_RECORDS = {("1", "0"): 584, ("0", "0"): 432, ("0", "1"): 368}
 DROPPING = "DSV41_DROP_PAGE_CACHE"
+OURS = "spark_exl3"  # reads its key where vLLM does
 
 Origins = Mapping[str, str]
 
@@ -30,8 +31,8 @@ def own_server(settings: Settings, origins: Origins) -> Iterator[Problem]:
     if serve.flags:
         what = f"serve.flags has {', '.join(name for name, _ in serve.flags)}, which only `vllm serve` would get"
         yield Problem(at, what, "write them into SERVER_COMMAND")
-    if serve.api_key is not None or serve.api_key_file:
-        what = "an API key is set, and only vLLM is given one: the server of SERVER_COMMAND would answer without it"
+    if (serve.api_key is not None or serve.api_key_file) and OURS not in launch.command:
+        what = f"an API key is set, and SERVER_COMMAND is neither vLLM nor {OURS}: it would answer without the key"
         yield Problem(at, what, "remove it, and keep HOST=loopback")
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from tests.contract.bench import STANDIN, until
 from tests.contract.sshd import free_port
@@ -30,6 +31,14 @@ launch:
   environment: {{EXL3_MODEL_DIR: "{{model}}"}}
 watch: {{ready_path: /ready}}
 exl3: {{profile: aliased}}
+"""
+OURS = """
+launch:
+  command: [{python}, -m, spark_exl3, --model, "{{model}}", --name, "{{name}}", --host, "{{host}}", --port, "{{port}}"]
+  environment: {{PYTHONPATH: "{library}"}}
+serve: {{max_model_len: 1024, api_key_file: {folder}/key}}
+watch: {{ready_path: /ready}}
+exl3: {{profile: measured}}
 """
 
 
@@ -55,18 +64,28 @@ class Desk:
         return subprocess.Popen(**self.argv(*words), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
 
 
+def merged(*texts: str) -> str:
+    whole: dict[str, Any] = {}
+    for text in texts:
+        for key, value in yaml.safe_load(text).items():
+            whole[key] = whole.get(key, {}) | value if isinstance(value, dict) else value
+    return json.dumps(whole)
+
+
 @pytest.fixture
 def desk(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Desk]:
-    names = {"folder": tmp_path, "port": free_port(), "python": sys.executable, "own": OWN}
+    library = f"{REPOSITORY / 'exl3_server'}:{REPOSITORY / 'tests/fakes/exllama'}"
+    names = {"folder": tmp_path, "port": free_port(), "python": sys.executable, "own": OWN, "library": library}
     for name, text in {
         "venv/bin/vllm": f'#!/bin/sh\nexec {sys.executable} {STANDIN} "$@"\n',
-        "model/config.json": "{}",
-        "cluster.yaml": ONE.format(**names) + request.param.format(**names),
+        "model/config.json": '{"reply": "323"}',
+        "cluster.yaml": merged(ONE.format(**names), request.param.format(**names)),
+        "key": "sesame",
     }.items():
         file = tmp_path / name
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text)
-        file.chmod(0o755)
+        file.chmod(0o700)
     desk = Desk(tmp_path)
     yield desk
     assert desk("stop")[0] == 0
@@ -101,3 +120,20 @@ def test_another_server_is_waited_for_by_its_own_sign_and_told_to_clients(desk):
     assert not (desk.folder / "shell").exists()
     told = json.loads(desk("client-config")[1]["text"])["providers"]["one-local"]["models"][0]
     assert (told["id"], told["contextWindow"]) == ("alone", 6144)
+
+
+@pytest.mark.parametrize("desk", [OURS], indirect=True)
+def test_our_own_server_is_started_with_its_profile_and_key_and_answers_the_smoke_test(desk):
+    code, served = desk("start")
+    assert (code, served["event"]) == (0, "served"), served
+    code, smoke = desk("smoke")
+    assert (code, [(one["name"], one["ok"]) for one in smoke["checks"]]) == (0, [("17*19", True)]), smoke
+    (spec,) = desk.folder.glob("state/deployments/one/boots/*/rank0/spec.json")
+    given = json.loads(spec.read_text())["env"]
+    assert {one: given[one] for one in ("CTX", "CHUNK", "EXL3_MTP", "EXL3_ATS_COPY")} == {
+        "CTX": "1024",
+        "CHUNK": "2048",
+        "EXL3_MTP": "1",
+        "EXL3_ATS_COPY": r"^(?!mtp\.)",
+    }
+    assert "sesame" not in spec.read_text()

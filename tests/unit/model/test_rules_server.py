@@ -35,7 +35,7 @@ def refused(*said, **more) -> str:
         ((*SAGE, "MAX_MODEL_LEN=6000"), "set 5888"),
         ((*SAGE, "MAX_MODEL_LEN=100"), "set 256"),
         ((*SAGE, "EXL3_ATS_COPY=^(?!mtp"), "is no regular expression"),
-        ((*SAGE, "API_KEY_FILE=~/key"), "would answer without it"),
+        ((*SPARKINFER, "API_KEY_FILE=~/key"), "would answer without the key"),
         ((*SAGE, "EXL3_PROFILE=mesured"), "is not one of none, measured, aliased, nodraft"),
         ((*SAGE, "TP=2"), "makes 2 ranks, for 1 node(s)"),
         ((*SAGE, "READY_PATH=ready"), "a path such as /health or /ready"),
@@ -48,6 +48,10 @@ def refused(*said, **more) -> str:
 )
 def test_what_cannot_work_is_refused_with_its_reason(said, words):
     assert words in refused(*said)
+
+
+def test_our_own_server_takes_an_api_key():
+    assert settings_of(*SAGE, "API_KEY_FILE=~/key").serve.api_key_file.endswith("/key")
 
 
 def test_a_form_of_the_kv_record_that_is_none_is_refused_with_those_there_are(tmp_path):

@@ -106,7 +106,7 @@ def test_the_native_server_gets_its_expression_whole_and_its_pack_where_it_was_s
     spec = objects["InferenceService"][0]["spec"]
     variables = {one["name"]: one["value"] for one in spec["env"]}
     assert variables["EXL3_ATS_COPY"] == r"^(?!mtp\.)"
-    assert variables["EXL3_MODEL_DIR"] == "/srv/models/dsv41-flash-sage-exl3-1.59bpw-a64"
+    assert spec["args"][3:5] == ["--model", "/srv/models/dsv41-flash-sage-exl3-1.59bpw-a64"]
     assert spec["extraVolumeMounts"][0] == {"name": "pack", "mountPath": "/srv/models", "readOnly": True}
     assert objects["PersistentVolume"][0]["spec"]["hostPath"]["path"] == "/srv/models"
     assert objects["Model"][0]["spec"]["source"] == (
