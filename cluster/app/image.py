@@ -1,41 +1,39 @@
 """The image's life: look, pull, build, send, verify, prune; what is done is decided by `plan.image`."""
 
-import json
-import shlex
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import PurePosixPath
 
 from cluster.app.agents import agent
+from cluster.app.build import build, read_recipe
 from cluster.app.observe import told
 from cluster.app.reach import reach
+from cluster.app.registry import login
 from cluster.app.session import Session
 from cluster.app.ship import STAGE, Side, Way, ship
-from cluster.errors import Refused, SparkctlError, StepFailed
+from cluster.errors import Interrupted, Refused, SparkctlError, StepFailed
 from cluster.model.containers import EngineSeen, ImageSeen
 from cluster.model.events import Emit, Progress, Severity, StepStarted, Told
 from cluster.model.images import ImageReport, ImageShipped, NodeImage
 from cluster.model.settings import Settings
-from cluster.model.steps import Command
-from cluster.model.units import Seconds
 from cluster.node.base import Node
 from cluster.node.engine import Engine
+from cluster.node.failures import NoSpace
 from cluster.plan.image import (
     STAMP_LABEL,
     Act,
+    Held,
     ImageState,
     ImageWish,
-    RecipeFile,
     Tried,
     decide,
     held,
     image_key,
     same_image,
-    stamp,
 )
 
-BUILD_LIMIT = Seconds(4 * 3600)
 PARTIAL = "sparkctl.partial"
 STAGING = "~/.cache/sparkctl/blobs"
 
@@ -64,34 +62,48 @@ def wish_of(settings: Settings) -> ImageWish:
 def bring(session: Session, emit: Emit, wish: ImageWish) -> ImageReport:
     """Act until every node has the one image, or refuse. A second time there is nothing to do."""
     settings = session.settings
-    wanted = recipe_stamp(session) if wish.has_recipe else ""
-    holdings = look(session)
-    state = _state(settings, holdings, wanted, ImageState(held(None, "")))
-    shipped: tuple[ImageShipped, ...] = ()
-    warned = ""
+    recipe = read_recipe(session) if wish.has_recipe else None
+    wanted = recipe.stamp if recipe else ""
+    state, warned = ImageState(held(None, "")), ""
+    shipped: list[ImageShipped] = []
+    failed: SparkctlError | None = None
     while True:
+        holdings = look(session)
+        state = _state(settings, holdings, wanted, state)
         choice = decide(wish, state)
         if choice.warning and choice.warning != warned:
             warned = choice.warning
             emit(Told(Severity.WARNING, f"{settings.image.name}: {warned}", settings.head.name))
         match choice.act:
             case Act.READY:
-                return _report("bring", settings, holdings, shipped)
+                return _report("bring", settings, holdings, tuple(shipped))
             case Act.REFUSE:
-                raise Refused(choice.why, where=settings.image.name, evidence=_told_of(settings, holdings))
+                raise failed or Refused(choice.why, where=settings.image.name, evidence=_told_of(settings, holdings))
             case Act.PULL:
-                state = replace(state, pulled=_tried(emit, session, settings.head.name, choice.why))
+                tried, error = _try_to_pull(session, emit, settings.head.name, choice.why)
+                state, failed = replace(state, pulled=tried), error if tried is Tried.NO_ROOM else None
             case Act.PULL_ON_WORKER:
-                outcomes = [_tried(emit, session, one.name, choice.why) for one in settings.workers]
-                state = replace(state, worker_pulled=max(outcomes, default=Tried.FAILED, key=str))
+                outcomes = [_try_to_pull(session, emit, one.name, choice.why)[0] for one in settings.workers]
+                state = replace(state, worker_pulled=max(outcomes, key=list(Tried).index))
             case Act.BUILD:
-                build(session, emit, wanted, choice.why)
-                state = replace(state, built=Tried.DONE)
+                tried, failed = _attempt(partial(build, session, emit, recipe or read_recipe(session), choice.why))
+                state = replace(state, built=tried)
             case Act.SHIP:
-                shipped = send(session, emit, holdings)
-                state = replace(state, shipped=Tried.DONE)
-        holdings = look(session)
-        state = _state(settings, holdings, wanted, state)
+                tried, failed = _attempt(lambda: shipped.extend(send(session, emit, look(session))))
+                state = replace(state, shipped=tried)
+
+
+def _attempt(work: Callable[[], None]) -> tuple[Tried, SparkctlError | None]:
+    """What came of it, for the decision that follows."""
+    try:
+        work()
+    except Interrupted:
+        raise
+    except NoSpace as error:
+        return Tried.NO_ROOM, error
+    except SparkctlError as error:
+        return Tried.FAILED, error
+    return Tried.DONE, None
 
 
 def _state(settings: Settings, holdings: dict[str, Holding], wanted: str, before: ImageState) -> ImageState:
@@ -123,21 +135,12 @@ def engine_of(settings: Settings, node: Node) -> Iterator[Engine]:
         engine.close()
 
 
-def recipe_stamp(session: Session) -> str:
-    """Of the files of the recipe as they lie on the head now."""
-    folder = session.settings.image.folder
-    rows = json.loads(told(session.head, session.head.run(agent("recipe", folder, limit=120.0))))
-    return stamp(RecipeFile(row["path"], row["mode"], row["digest"]) for row in rows)
-
-
-def _tried(emit: Emit, session: Session, name: str, why: str) -> Tried:
+def _try_to_pull(session: Session, emit: Emit, name: str, why: str) -> tuple[Tried, SparkctlError | None]:
     """A registry that says no is not the end: there may be a recipe, or the head's image to send."""
-    try:
-        pull(session, emit, name, why)
-    except SparkctlError as error:
-        emit(Told(Severity.WARNING, f"{error.what}: {'; '.join(error.evidence)}", name))
-        return Tried.FAILED
-    return Tried.DONE
+    tried, error = _attempt(partial(pull, session, emit, name, why))
+    if error is not None:
+        emit(Told(Severity.WARNING, "; ".join((error.what, *error.evidence)), name))
+    return tried, error
 
 
 def pull(session: Session, emit: Emit, name: str, why: str) -> None:
@@ -153,38 +156,22 @@ def pull(session: Session, emit: Emit, name: str, why: str) -> None:
 
     def act(node: Node) -> None:
         with engine_of(settings, node) as engine:
-            engine.pull(reference, show)
+            engine.pull(reference, show, login(settings))
 
     session.on(name, act)
 
 
-def build(session: Session, emit: Emit, wanted: str, why: str) -> None:
-    """On the head, through the engine's command line, which alone knows every kind of builder."""
-    image, head = session.settings.image, session.head
-    if not image.folder:
-        raise Refused("there is no recipe to build", where=image.name, fix="set IMAGE_FOLDER to its folder on the head")
-    words = ["docker", "-H", f"unix://{session.settings.container.engine}", "build", "--tag", image.name]
-    words += ["--label", f"{STAMP_LABEL}={wanted}", "--build-arg", f"RECIPE_STAMP={wanted}"]
-    words += ["--platform", image.platform] if image.platform else []
-    command = Command(("sh", "-c", f'cd {_home(image.folder)} && exec "$@"', "sh", *words, "."), limit=BUILD_LIMIT)
-    emit(StepStarted(STAGE, head.name, f"build {image.name}: {why}", shlex.join([*words, image.folder])))
-    last: list[str] = []
-
-    def show(line: str) -> None:
-        last.append(line)
-        del last[:-40]
-        if line.startswith(("Step ", "#")):
-            emit(Progress(STAGE, head.name, 0, None, "", text=line[:100]))
-
-    result = session.on(head.name, lambda node: node.stream(command, show))
-    if result.exit:
-        lines = (*last, *result.err_text.splitlines())[-40:]
-        raise StepFailed(f"the build ended with exit code {result.exit}", where=head.name, evidence=lines)
-
-
-def _home(folder: str) -> str:
-    """For a shell: `~/` stays the node's home, all else is quoted."""
-    return f'"$HOME"/{shlex.quote(folder[2:])}' if folder.startswith("~/") else shlex.quote(folder)
+def build_once(session: Session, emit: Emit, *, again: bool) -> str:
+    """Build what the recipe says now; nothing when the head's image has its stamp. What was done, in a sentence."""
+    recipe, head = read_recipe(session), session.settings.head.name
+    if held(look(session)[head].image, recipe.stamp) is Held.RIGHT and not again:
+        return f"{head} has the image of this recipe, stamp {recipe.stamp[:12]}: nothing was built"
+    build(session, emit, recipe, "asked for")
+    if held(look(session)[head].image, recipe.stamp) is not Held.RIGHT:
+        raise StepFailed(
+            "the build left no image with the recipe's stamp", where=head, fix="sparkctl image build --again"
+        )
+    return f"built from the recipe with the stamp {recipe.stamp[:12]}"
 
 
 def send(session: Session, emit: Emit, holdings: dict[str, Holding]) -> tuple[ImageShipped, ...]:
@@ -214,6 +201,7 @@ def _send_one(
         settings.image.ship,
         settings.image.worker_ship_dir or STAGING,
         settings.image.ship_keep,
+        settings.image.registry_port,
     )
     emit(StepStarted(STAGE, name, f"send {settings.image.name} from {settings.head.name}"))
     with engine_of(settings, session.head) as ours, engine_of(settings, worker) as theirs:

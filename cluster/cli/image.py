@@ -40,18 +40,20 @@ def with_flags(options: Options, **given: bool) -> Options:
 @click.command(cls=Verb, short_help="Build, pull, send, compare and prune the image of containers.")
 @click.argument("what", type=click.Choice(["ls", "verify", "pull", "build", "ship", "prune"]))
 @click.option("--everywhere", is_flag=True, help="Pull on every node, and not on the head alone.")
+@click.option("--again", is_flag=True, help="Build also when the head's image has the stamp of the recipe.")
 @shared
-def image(options: Options, what: str, everywhere: bool) -> None:
+def image(options: Options, what: str, everywhere: bool, again: bool) -> None:
     """Build, pull, send, compare and prune the image that containers run.
 
     `ship` sends the head's image to the workers: only the layers they lack, node to node over the fabric; one that was
     cut goes on where it ended. `verify` compares layer by layer and ends with 4 when the nodes differ. `build` makes
-    it from IMAGE_FOLDER. `prune` removes what cut shipments left. `ls` and `verify` change nothing.
+    it from IMAGE_FOLDER, unless the head has it already. `prune` removes what cut shipments left. `ls` and `verify`
+    change nothing.
     """
     from cluster.cli.invoke import run
 
     def act(call: Call) -> int:
-        report = _held(call, _works(everywhere)[what], changes=what not in LOOKS)
+        report = _held(call, _works(everywhere, again)[what], changes=what not in LOOKS)
         call.emit(report)
         return Exit.DONE if report.equal or what not in ("verify", "ship") else Exit.REFUSED
 
@@ -76,14 +78,13 @@ def _held(call: Call, work: Callable[[Session, Call], ImageReport], *, changes: 
         session.close()
 
 
-def _works(everywhere: bool) -> dict[str, Callable[[Session, Call], ImageReport]]:
+def _works(everywhere: bool, again: bool) -> dict[str, Callable[[Session, Call], ImageReport]]:
     from cluster.app import image as app
     from cluster.model.units import format_bytes
 
     def build(session: Session, call: Call) -> ImageReport:
-        wanted = app.recipe_stamp(session) if call.settings.image.folder else ""
-        app.build(session, call.emit, wanted, "asked for")
-        return app.report_of(session, "build", app.look(session))
+        note = app.build_once(session, call.emit, again=again or call.settings.image.build)
+        return app.report_of(session, "build", app.look(session), note)
 
     def pull(session: Session, call: Call) -> ImageReport:
         for node in call.settings.nodes if everywhere else (call.settings.head,):

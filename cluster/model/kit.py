@@ -65,7 +65,6 @@ class Foreign(StrEnum):
     STOP = "stop"
 
 
-_IMAGE = "checking an image in a throwaway container"
 _CONTAINER = "the container runtime"
 _SHARING = "sharing weights"
 _FETCH = "downloading weights"
@@ -135,7 +134,24 @@ class Image:
     skip_build: bool = setting(False, "Never build it", env="SKIP_BUILD")
     skip_pull: bool = setting(False, "Never pull it", env="SKIP_PULL")
     skip_ship: bool = setting(False, "Never send it to a worker", env="SKIP_SHIP")
-    skip_verify: bool = setting(False, "Do not check the overlay", env="SKIP_OVERLAY_VERIFY", not_yet=_IMAGE)
+    file: str = setting(
+        "Dockerfile",
+        "The Dockerfile in that folder, e.g. images/tp2/Dockerfile of sparkctl's sources",
+        env="IMAGE_FILE",
+    )
+    arguments: tuple[str, ...] = setting(
+        (), "Build arguments, each `NAME=value`; everybody who has the image can read them", env="IMAGE_ARGS"
+    )
+    build_network: str = setting(
+        "",
+        "Network of the steps of a build: `none`, `host`, or the engine's own if empty",
+        env="IMAGE_BUILD_NETWORK",
+        pattern="none|host|default",
+        allowed="none, host or default",
+    )
+    skip_verify: bool = setting(
+        False, "Do not run the image's own self-test on every node's GPU before a start", env="SKIP_OVERLAY_VERIFY"
+    )
     ship: Ship = setting(
         Ship.AUTO,
         "How missing layers are sent: `rsync` stages them on the worker and goes on where it was cut, `stream` stages "

@@ -29,11 +29,12 @@ def belongs(path: str) -> bool:
     return not (_JUNK_PARTS & set(pure.parts)) and not pure.name.endswith(_JUNK_ENDINGS)
 
 
-def stamp(files: Iterable[RecipeFile]) -> str:
+def stamp(files: Iterable[RecipeFile], arguments: Iterable[str] = ()) -> str:
     """Content hash of all that goes into the image. Of a mode only the x bit counts: the rest is the umask's."""
     counted = sorted((one for one in files if belongs(one.path)), key=lambda one: one.path.encode())
     lines = (f"{one.digest} {'x' if one.mode & _OF_ITS_OWNER else '-'} {one.path}\n" for one in counted)
-    return sha256("".join(lines).encode()).hexdigest()
+    told = (f"argument {one}\n" for one in sorted(arguments))
+    return sha256("".join((*lines, *told)).encode()).hexdigest()
 
 
 class Held(StrEnum):
@@ -56,6 +57,7 @@ class Tried(StrEnum):
     NOT_YET = "not yet"
     DONE = "done"
     FAILED = "failed"
+    NO_ROOM = "no room"  # a disk is full: what needs as much room there need not be tried
 
 
 class Act(StrEnum):
@@ -82,7 +84,7 @@ class ImageWish:
 
 @dataclass(frozen=True, slots=True)
 class ImageState:
-    """What is known by now. `room` says whether the worker's disk has place for a shipment."""
+    """What is known by now."""
 
     head: Held
     worker_equal: bool = False
@@ -90,7 +92,6 @@ class ImageState:
     built: Tried = Tried.NOT_YET
     worker_pulled: Tried = Tried.NOT_YET
     shipped: Tried = Tried.NOT_YET
-    room: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,13 +110,15 @@ def decide(wish: ImageWish, state: ImageState) -> Choice:
 
 
 def _for_head(wish: ImageWish, state: ImageState, may_pull: bool) -> Choice | None:
-    """None when the head's image is the one to go on with."""
+    """None when the head's image is the one to go on with. A build that failed ends it: another image is not meant."""
+    if Tried.NO_ROOM in (state.pulled, state.built):
+        return Choice(Act.REFUSE, "there is no room for the image on the head")
+    if state.built is Tried.FAILED:
+        return Choice(Act.REFUSE, "the build failed")
     if wish.build:
-        if state.built is Tried.NOT_YET:
-            return Choice(Act.BUILD, "--build")
-        if state.built is Tried.FAILED:
-            return Choice(Act.REFUSE, "the build failed, and --build asks for nothing else")
-        return None
+        if not wish.has_recipe:
+            return Choice(Act.REFUSE, "there is no recipe to build it from")
+        return Choice(Act.BUILD, "--build") if state.built is Tried.NOT_YET else None
     wants_pull = state.head is not Held.RIGHT or wish.pull
     if may_pull and wants_pull and state.pulled is Tried.NOT_YET:
         return Choice(Act.PULL, "--pull" if wish.pull else f"the image is {state.head} on the head")
@@ -138,9 +141,7 @@ def _why_missing(wish: ImageWish, state: ImageState, may_pull: bool) -> str:
         else "the pull brought none"
     )
     build = (
-        "the build failed"
-        if state.built is Tried.FAILED
-        else "--no-build forbids to build it"
+        "--no-build forbids to build it"
         if wish.skip_build and wish.has_recipe
         else "there is no recipe to build it from"
         if not wish.has_recipe
@@ -158,12 +159,12 @@ def _for_worker(wish: ImageWish, state: ImageState, may_pull: bool) -> Choice:
     fetched = may_pull and not wish.build and state.built is not Tried.DONE
     if fetched and state.worker_pulled is Tried.NOT_YET and state.pulled is Tried.DONE:
         return Choice(Act.PULL_ON_WORKER, "the registry has it", warning)
+    if state.shipped is Tried.NO_ROOM:
+        return Choice(Act.REFUSE, "the worker has no room for the image", warning)
     if state.shipped is Tried.FAILED:
         return Choice(Act.REFUSE, "the image could not be sent to the worker", warning)
     if state.shipped is Tried.DONE:
         return Choice(Act.REFUSE, "the worker's image still differs after it was sent", warning)
-    if not state.room:
-        return Choice(Act.REFUSE, "the worker has no room for the image", warning)
     return Choice(Act.SHIP, "the worker's image differs or is missing", warning)
 
 
