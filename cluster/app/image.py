@@ -10,7 +10,6 @@ from cluster.app.agents import agent
 from cluster.app.build import build, read_recipe
 from cluster.app.observe import told
 from cluster.app.reach import reach
-from cluster.app.registry import login
 from cluster.app.session import Session
 from cluster.app.ship import STAGE, Side, Way, ship
 from cluster.errors import Interrupted, Refused, SparkctlError, StepFailed
@@ -156,7 +155,7 @@ def pull(session: Session, emit: Emit, name: str, why: str) -> None:
 
     def act(node: Node) -> None:
         with engine_of(settings, node) as engine:
-            engine.pull(reference, show, login(settings))
+            engine.pull(reference, show)
 
     session.on(name, act)
 
