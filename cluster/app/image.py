@@ -10,8 +10,9 @@ from cluster.app.agents import agent
 from cluster.app.build import build, read_recipe
 from cluster.app.observe import told
 from cluster.app.reach import reach
+from cluster.app.registry import login
 from cluster.app.session import Session
-from cluster.app.ship import STAGE, Side, Way, ship
+from cluster.app.ship import REGISTRY, STAGE, STAGED, Side, Way, ship
 from cluster.errors import Interrupted, Refused, SparkctlError, StepFailed
 from cluster.model.containers import EngineSeen, ImageSeen
 from cluster.model.events import Emit, Progress, Severity, StepStarted, Told
@@ -34,7 +35,6 @@ from cluster.plan.image import (
 )
 
 PARTIAL = "sparkctl.partial"
-STAGING = "~/.cache/sparkctl/blobs"
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +155,7 @@ def pull(session: Session, emit: Emit, name: str, why: str) -> None:
 
     def act(node: Node) -> None:
         with engine_of(settings, node) as engine:
-            engine.pull(reference, show)
+            engine.pull(reference, show, login(settings))
 
     session.on(name, act)
 
@@ -198,7 +198,7 @@ def _send_one(
     way = Way(
         reach(session, name, emit),
         settings.image.ship,
-        settings.image.worker_ship_dir or STAGING,
+        settings.image.worker_ship_dir or STAGED,
         settings.image.ship_keep,
         settings.image.registry_port,
     )
@@ -220,8 +220,11 @@ def prune(session: Session) -> dict[str, int]:
                 if dict(one.labels).get(PARTIAL) and not one.tags:
                     freed += one.size
                     engine.remove_image(one.id)
-        folder = session.settings.image.worker_ship_dir or STAGING
-        return freed + int(told(node, node.run(agent("unstage", str(PurePosixPath(folder))))))
+        folder = session.settings.image.worker_ship_dir or STAGED
+        left = {"staging": str(PurePosixPath(folder)), "registry": REGISTRY}
+        return freed + int(
+            told(node, node.run(agent("unstage", left)))
+        )
 
     return session.each(clean)
 

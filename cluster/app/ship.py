@@ -4,12 +4,14 @@ import base64
 import json
 import secrets
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import Any
 
 from cluster.app.agents import agent, source
 from cluster.app.observe import told
+from cluster.app.registry import NoRegistry, pull, push, registry
 from cluster.errors import Refused, SparkctlError, StepFailed, Unreachable
 from cluster.model.containers import ContainerSpec, EngineSeen, ImageSeen
 from cluster.model.events import Bound, Emit, Progress, Severity, Told
@@ -21,11 +23,13 @@ from cluster.node.base import Node
 from cluster.node.engine import Engine
 from cluster.node.failures import NoSpace
 from cluster.plan.image import missing_layers
-from cluster.plan.image_room import Disk, EngineSaid, choose_way, engine_said, platform_words
+from cluster.plan.image_room import Disk, EngineSaid, Need, choose_way, engine_said, platform_words
 from cluster.runtime.bundle import bundle
 
 LONGEST = Seconds(6 * 3600)
 STAGE = "image"
+STAGED = "~/.cache/sparkctl/blobs"
+REGISTRY = "~/.cache/sparkctl/registry"
 GZIP_MEDIA = "application/vnd.oci.image.layer.v1.tar"
 CONTAINERD = "/var/lib/containerd"
 AGAIN = "the same command again: what arrived is kept, and nothing of it is sent twice"
@@ -51,16 +55,25 @@ class Way:
 
     reach: tuple[str, ...]
     ship: Ship = Ship.AUTO
-    staging: str = "~/.cache/sparkctl/blobs"
+    staging: str = STAGED
     keep: bool = False
+    port: int = 5055
+    registry: str = REGISTRY
 
 
 def ship(head: Side, worker: Side, image: ImageSeen, tags: tuple[str, ...], way: Way, emit: Emit) -> ImageShipped:
     """The worker has the image afterwards, or an error says why not and nothing half is left."""
     missing = missing_layers(image.layers, (one.layers for one in worker.engine.images()))
     request = _request(head, worker, image, tags, missing)
+    if way.ship is Ship.REGISTRY:
+        try:
+            return _prove(worker, image, tags, _by_registry(head, worker, image, request, way, emit))
+        except NoRegistry as error:
+            words = "; ".join([error.what, *error.evidence])
+            emit(Told(Severity.NOTE, f"not by a registry ({words}); sending the missing layers instead", error.where))
+            way = replace(way, ship=Ship.AUTO)
     try:
-        described = _talk(head, {**request, "do": "describe"}, lambda said: None)
+        described = _described(head, request)
     except StepFailed as error:
         note = f"cannot read the engine's store ({'; '.join(error.evidence)}); exporting the whole image instead"
         emit(Told(Severity.NOTE, note, head.node.name))
@@ -117,19 +130,44 @@ def _blobs(worker: Side, digests: list[str]) -> list[str]:
 
 def _staged(worker: Side, way: Way, size: Bytes) -> dict[str, Any]:
     """Room on the worker's disks, seen before a byte is sent."""
-    root = CONTAINERD if worker.seen.containerd_store else worker.seen.root
-    rows = json.loads(told(worker.node, worker.node.run(agent("room", [root, way.staging]))))
-    store, staging = (Disk(str(row["mount"]), Bytes(row["available"]), row["inodes"]) for row in rows)
+    need = _room(worker, way.ship, size, way.staging)
+    return {"stage": need.way is Ship.RSYNC, "staging": way.staging, "keep": way.keep}
+
+
+def _room(side: Side, ship: Ship, size: Bytes, staging: str = "/") -> Need:
+    """The way that fits on the node's disks, or a refusal with the numbers."""
+    root = CONTAINERD if side.seen.containerd_store else side.seen.root
+    rows = json.loads(told(side.node, side.node.run(agent("room", [root, staging]))))
+    store, beside = (Disk(str(row["mount"]), Bytes(row["available"]), row["inodes"]) for row in rows)
     if rows[0]["device"] == rows[1]["device"]:
-        staging = replace(staging, mount=store.mount)
-    need = choose_way(way.ship, size, size, Bytes(0), store, staging)
+        beside = replace(beside, mount=store.mount)
+    need = choose_way(ship, size, size, Bytes(0), store, beside)
     if not need.fits:
         raise Refused(
             f"no room for the image: {need.sentence}",
-            where=worker.node.name,
-            fix=f"on {worker.node.name}: docker system df, then docker image prune; or sparkctl image prune",
+            where=side.node.name,
+            fix=f"on {side.node.name}: docker system df, then docker image prune; or sparkctl image prune",
         )
-    return {"stage": need.way is Ship.RSYNC, "staging": way.staging, "keep": way.keep}
+    return need
+
+
+def _by_registry(
+    head: Side, worker: Side, image: ImageSeen, request: dict[str, Any], way: Way, emit: Emit
+) -> ImageShipped:
+    """Raises NoRegistry where another way must do."""
+    tags = tuple(request["tags"])
+    name = tags[0] if tags else image.id
+    size = image.size
+    with suppress(StepFailed):  # a store that cannot be read: then as much as the whole image
+        size = Bytes(sum(one["size"] for one in _described(head, request)["layers"]))
+    _room(worker, Ship.REGISTRY, size)
+    with registry(head.node, way.reach, (way.port, way.registry), name) as doors:
+        digest = push(head.engine, head.node.name, image, name, doors, size, emit)
+        return pull(worker.engine, worker.node.name, doors, name, digest, tags, emit)
+
+
+def _described(head: Side, request: dict[str, Any]) -> dict[str, Any]:
+    return _talk(head, {**request, "do": "describe"}, lambda said: None)
 
 
 def _send(head: Side, worker: Side, request: dict[str, Any], way: Way, emit: Emit) -> ImageShipped:
@@ -141,6 +179,10 @@ def _send(head: Side, worker: Side, request: dict[str, Any], way: Way, emit: Emi
 
 
 def _full(head: Side, worker: Side, image: ImageSeen, request: dict[str, Any], way: Way, emit: Emit) -> ImageShipped:
+    """The last way. An engine of the older kind puts a whole archive on its disk before it exports or loads it."""
+    for side in (head, worker):
+        if not side.seen.containerd_store or side is worker:
+            _room(side, Ship.STREAM if side is head else Ship.REGISTRY, image.size)
     words = [*way.reach, "docker", "-H", worker.host, "load", *request["platform"]]
     return _carried(head, worker, {**request, "do": "full", "receiver": words}, emit, Bound.UPPER)
 

@@ -49,6 +49,7 @@ class EngramLayout(StrEnum):
     DENSE = "dense"
     PAGED = "paged"
 
+    REGISTRY = "registry"
 
 class EngramBackend(StrEnum):
     """Who reads Engram rows from files inside a rank."""
@@ -155,7 +156,7 @@ class Image:
     ship: Ship = setting(
         Ship.AUTO,
         "How missing layers are sent: `rsync` stages them on the worker and goes on where it was cut, `stream` stages "
-        "nothing, `auto` stages where there is room",
+        "nothing, `auto` stages where there is room, `registry` keeps a registry on the head for frequent rebuilds",
         env="IMAGE_SHIP",
     )
     worker_ship_dir: str = setting(
@@ -221,6 +222,13 @@ class Engram:
     )
     cache_ways: int | None = setting(
         None, "Ways of the cache", env="DSV41_CACHE_WAYS", variable="DSV41_CACHE_WAYS", low=1, high=64
+    )
+    registry_port: int = setting(
+        5055,
+        "Port of the registry on the head's loopback for IMAGE_SHIP=registry; one is started where none answers",
+        env="IMAGE_REGISTRY_PORT",
+        low=1024,
+        high=65535,
     )
     stats_seconds: int | None = setting(
         None, "Seconds between statistics", env="DSV41_STATS_SECONDS", variable="DSV41_STATS_SECONDS", low=0, high=86400

@@ -23,12 +23,15 @@ from cluster.errors import (
 )
 from cluster.model.containers import ContainerSeen, ContainerSpec, EngineSeen, ImageSeen, Mount
 from cluster.model.steps import Command
+from cluster.model.table import Secret
 from cluster.model.units import Bytes
 from cluster.node.base import Node
 from cluster.node.failures import NoSpace
 
 SOCKET = "/var/run/docker.sock"
 ANSWER = 60
+Moved = Callable[[str, int, int], None]  # layer, bytes done, bytes in all, as the engine tells them
+Login = tuple[str, Secret]
 NAME_HINT = "docker ps -a shows whose it is; sparkctl removes only containers that carry its labels"
 
 # Asked when the engine does not answer: errno of a connect tells a missing engine from a missing permission.
@@ -98,15 +101,43 @@ class Engine:
             found = [self.image(one["Id"]) for one in self.client.images()]
         return tuple(one for one in found if one is not None)
 
-    def pull(self, reference: str, on_progress: Callable[[str, int, int], None]) -> None:
-        """`on_progress(layer, done, total)` in bytes, as the engine tells them."""
-        with self._door(f"pulling image {reference}"):
-            for event in self.client.pull(reference, stream=True, decode=True):
-                if "error" in event:
-                    raise self._translated(f"pulling image {reference}", str(event["error"]), None)
+    def pull(
+        self,
+        reference: str,
+        on_progress: Moved,
+        login: Login | None = None,
+        goes_on: Callable[[], bool] = lambda: True,
+    ) -> None:
+        """Every layer is verified by its digest, by the engine; with a digest as reference so is the image.
+
+        An engine tries a broken way again for minutes; `goes_on`, asked at each of its words, may tell it to end.
+        """
+        doing = f"pulling image {reference}"
+        who = {"username": login[0], "password": login[1].reveal()} if login else None
+        with self._door(doing):
+            events = self.client.pull(reference, stream=True, decode=True, auth_config=who)
+            self._follow(doing, events, on_progress, goes_on)
+
+    def push(self, repository: str, tag: str, on_progress: Moved) -> str:
+        """The digest of what lies in the registry then."""
+        doing = f"pushing image {repository}:{tag}"
+        with self._door(doing):
+            # An old engine takes the header of a login that is left out for a mistake, and not for none.
+            events = self.client.push(repository, tag, stream=True, decode=True, auth_config={})
+            return self._follow(doing, events, on_progress, lambda: True)
+
+    def _follow(self, doing: str, events: Any, on_progress: Moved, goes_on: Callable[[], bool]) -> str:
+        """The digest at the end, where the engine tells one. An engine ends what nobody listens to any more."""
+        digest = ""
+        with contextlib.closing(events):
+            for event in events:
+                if "error" in event or not goes_on():
+                    raise self._translated(doing, str(event.get("error") or event.get("status")), None)
+                digest = (event.get("aux") or {}).get("Digest", digest)
                 detail = event.get("progressDetail") or {}
                 if event.get("id") and detail.get("total"):
                     on_progress(event["id"], detail.get("current", 0), detail["total"])
+        return digest
 
     def remove_image(self, reference: str) -> None:
         with self._door(f"removing image {reference}"), contextlib.suppress(ImageNotFound):

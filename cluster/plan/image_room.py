@@ -47,6 +47,8 @@ def need_of(way: Ship, archive: Bytes, unpacked: Bytes, partial: Bytes, store: D
     match way:
         case Ship.STREAM | Ship.AUTO:
             need = Bytes(unpacked + RESERVE)
+        case Ship.REGISTRY:
+            need = Bytes(archive + unpacked + RESERVE)  # an engine downloads into its own folder and unpacks there
         case Ship.RSYNC if store.mount == staging.mount:
             need = Bytes(staged + unpacked)
         case _:
