@@ -1,18 +1,18 @@
 """See how the ranks on this node are, once or again and again; the parts that it names are sent along, as one file.
 
     look.py look JSON     WHERE + {"boot": null,"http": HTTP | null,"completion_limit": 10,"ras": [host, port] | null,
-                                   "log_lines": 200}
+                                   "log_lines": 200,"fabric": address | null}
     look.py watch JSON    WHERE + {"boot","every": 1.0,"places": {"RANK": [inode, offset]},"http": HTTP | null,
                                    "completion": {"limit": 60, "every": null} | null,"ras": [host, port] | null,
-                                   "gpus": bool}
+                                   "gpus": bool,"fabric": address | null}
     look.py stacks JSON   WHERE + {"limit": 20}
     look.py tail JSON     {"dir","lines": n | null,"since": time | null,"follow": bool,"grep": pattern | null}
     WHERE                 {"root","deployment","ranks": [n, ...] | null}, or {"dirs": [DIR, ...]}
     HTTP                  {"host","port","key_file": path | null,"model","ready": path}; give it only to rank 0's node
 
 look prints one object, watch one a line and interval:
-    {"at": epoch,"host","kernel_boot","memory": [total, free, available],
-     "head": HEAD | null,"ras": RAS | null,"gpus": [GPU] | null,
+    {"at": epoch,"host","kernel_boot","memory": [total, free, available, cached, swap in use],
+     "head": HEAD | null,"ras": RAS | null,"gpus": [GPU] | null,"fabric": what wires.py says,
      "ranks": [{"boot","rank","dir","state","pid","main","unit","started","available","stop_asked",
                 "exit": exit.json | null,
                 "processes": [{"pid","ppid","state","name","command","rss","cpu","threads"}],
@@ -53,6 +53,7 @@ from cluster.agent.own import (
     name_of,
     ours,
     processes,
+    read,
     read_json,
     read_process,
     shim_of,
@@ -60,6 +61,7 @@ from cluster.agent.own import (
 )
 from cluster.agent.stacks import stacks
 from cluster.agent.tail import News, last_lines, new_lines, tail
+from cluster.agent.wires import sight_of_fabric
 
 
 def sight_of_rank(folder: str, family: Dict[int, Process], shim: Optional[Process], news: News) -> Json:
@@ -107,11 +109,20 @@ def sight_of_process(process: Process) -> Json:
     }  # fmt: skip
 
 
-def sight_of_node(ranks: List[Json]) -> Json:
+def sight_of_node(request: Json, ranks: List[Json]) -> Json:
     return {
-        "at": time.time(), "host": socket.gethostname(), "kernel_boot": kernel_boot(), "memory": memory(),
-        "head": None, "ras": None, "gpus": None, "ranks": ranks,
+        "at": time.time(), "host": socket.gethostname(), "kernel_boot": kernel_boot(),
+        "memory": [*memory(), *cache_and_swap()], "head": None, "ras": None, "gpus": None,
+        "fabric": sight_of_fabric(request.get("fabric")), "ranks": ranks,
     }  # fmt: skip
+
+
+def cache_and_swap() -> List[int]:
+    """Bytes that come back when they are needed, and bytes that are out; what the kernel does not count is 0."""
+    words = (line.split() for line in read("/proc/meminfo").splitlines())
+    size = {line[0].rstrip(":"): int(line[1]) * 1024 for line in words if len(line) > 1}
+    cached = sum(size.get(name, 0) for name in ("Cached", "SReclaimable", "Buffers"))
+    return [cached, size.get("SwapTotal", 0) - size.get("SwapFree", 0)]
 
 
 def look(request: Json) -> Json:
@@ -125,7 +136,7 @@ def look(request: Json) -> Json:
         if family or boot_and_rank(folder)[0] == boot:
             news = last_lines(folder, int(request.get("log_lines", 200)))
             ranks.append(sight_of_rank(folder, family, shim_of(folder, table), news))
-    node = sight_of_node(ranks)
+    node = sight_of_node(request, ranks)
     if request.get("ras"):
         node["ras"] = ask_ras(request["ras"])
     is_up = any(rank["rank"] == 0 and rank["state"] in ("alive", "orphaned") for rank in ranks)
@@ -150,7 +161,7 @@ def watch(request: Json) -> Iterator[Json]:
         began = time.monotonic()
         news.clear()  # before the look, which tells of all that came until now
         ranks = watch_ranks(request, places)
-        node = sight_of_node(ranks)
+        node = sight_of_node(request, ranks)
         seen = head.latest if head else None
         if isinstance(seen, dict):
             more = {"completion": completion.latest, "asking_since": completion.asking_since} if completion else {}

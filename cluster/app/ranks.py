@@ -7,7 +7,7 @@ from cluster.app.agents import source
 from cluster.app.observe import told
 from cluster.app.session import Session
 from cluster.errors import NodeError
-from cluster.model.settings import NodeSettings, RuntimeKind, Settings
+from cluster.model.settings import NodeSettings, RuntimeKind, Settings, is_alone
 from cluster.model.units import Seconds
 from cluster.node.base import Node
 from cluster.plan.boot import (
@@ -63,6 +63,11 @@ def head_question(settings: Settings) -> HeadQuestion:
     )
 
 
+def fabric_address(settings: Settings, node: NodeSettings) -> str | None:
+    """What a look at the fabric is about; a rank alone needs none."""
+    return None if is_alone(settings) else node.address or None
+
+
 def members(settings: Settings) -> tuple[Member, ...]:
     return tuple(Member(rank, node.name, node.address) for rank, node in enumerate(settings.nodes))
 
@@ -82,7 +87,14 @@ def look(session: Session, *, ask_head: bool, log_lines: int = 200) -> dict[str,
         mine = next(each for each in settings.nodes if each.name == node.name)
         head = head_question(settings) if ask_head and mine is settings.head else None
         limit = Seconds(min(10.0, settings.watch.completion_timeout))
-        command = RUNTIME.look(where(settings, mine), head=head, ras=RAS, completion_limit=limit, log_lines=log_lines)
+        command = RUNTIME.look(
+            where(settings, mine),
+            head=head,
+            ras=RAS,
+            completion_limit=limit,
+            log_lines=log_lines,
+            fabric=fabric_address(settings, mine),
+        )
         return parse_look(told(node, node.run(command)))
 
     return session.attempt(one)

@@ -11,8 +11,10 @@ from cluster.errors import Hung as HungError
 from cluster.errors import OutOfTime as OutOfTimeError
 from cluster.errors import RankDied, SparkctlError, Unreachable
 from cluster.model.events import Emit, Progress, Severity, StageTime, Told
+from cluster.model.fabric import Transport
 from cluster.plan.boot import Boot, CannotTell, Died, Hung, Loading, Observation, OutOfTime, Serving, Verdict
 from cluster.plan.engram import PROOF, needs_proof
+from cluster.plan.fabric_told import cut, fabric_status
 from cluster.plan.guard_told import stopped_by_guard
 from cluster.plan.readiness import advance, describe
 from cluster.probe.ranks import NodeLook, RankLook
@@ -31,6 +33,7 @@ class Times:
     http: float | None = None
     token: float | None = None
     phases: list[tuple[str, float]] = field(default_factory=list)
+    transports: dict[int, Transport] = field(default_factory=dict)
 
     def note(self, seen: Observation, verdict: Verdict) -> None:
         since = seen.now - self.began
@@ -75,6 +78,7 @@ def wait(session: Session, boot: str, emit: Emit, pace: Pace, note: Note = lambd
                 case Loading():
                     continue
                 case Serving():
+                    times.transports = {rank.member.rank: rank.transport for rank in state.ranks}
                     return times
                 case CannotTell() as verdict:
                     if told.out_of_sight_for() < OUT_OF_SIGHT:
@@ -98,19 +102,24 @@ def failure(
     folder = collect(session, boot, what, emit, stacks=not isinstance(verdict, Died))
     kept = f"evidence is in {folder}/" if folder else ""
     seen = [(name, rank) for name, look in looks.items() for rank in look.ranks if rank.boot == boot]
-    stopped, guarded = _stopped(seen), stopped_by_guard(seen)
+    stopped, guarded = (*_cut(session, looks), *_stopped(seen)), stopped_by_guard(seen)
     match verdict:
         case Died(rank=rank, evidence=evidence):
             where = "" if rank is None else f"rank {rank} on {state.members[rank].node}"
-            return RankDied(what, where=where, evidence=(*guarded, *evidence), fix=kept)
+            return RankDied(what, where=where, evidence=(*_cut(session, looks), *guarded, *evidence), fix=kept)
         case Hung(ranks=ranks, cause=cause):
             where = ", ".join(f"rank {rank} on {state.members[rank].node}" for rank in ranks)
-            return HungError(what, where=where, evidence=(cause, *stopped), fix=kept)
+            return HungError(what, where=where, evidence=(*stopped, cause), fix=kept)
         case OutOfTime(text=text):
             fix = "; ".join(filter(None, (kept, "READY_TIMEOUT sets the limit")))
             return OutOfTimeError(what, evidence=(text, *stopped), fix=fix)
         case _:
             return SparkctlError(f"not a failure: {what}")
+
+
+def _cut(session: Session, looks: Mapping[str, NodeLook]) -> tuple[str, ...]:
+    nodes = {node.name: node for node in session.settings.nodes}
+    return cut((name, fabric_status(nodes[name], look.fabric)) for name, look in looks.items() if look.fabric)
 
 
 def _stopped(ranks: Iterable[tuple[str, RankLook]]) -> tuple[str, ...]:

@@ -27,6 +27,7 @@ from cluster.model.receipt import RankReceipt, Receipt
 from cluster.model.settings import Settings
 from cluster.model.steps import Stage
 from cluster.plan.launch import Wiring, api_url, environment_digest, key_step, launch_spec
+from cluster.plan.transport import differences
 from cluster.probe.ranks import parse_launch
 from cluster.runtime.base import LaunchSpec
 from cluster.runtime.native import UNDO_GRACE
@@ -203,7 +204,11 @@ def _wait_and_serve(
 
 def _served(session: Session, receipt: Receipt, emit: Emit, stages: Stages, times: Times) -> Served:
     done = (*stages.done[:-1], replace(stages.done[-1], children=times.tree()))
-    receipt = replace(receipt, served=utc_now(), stages=done)
+    ranks = tuple(replace(one, transport=times.transports.get(one.rank, one.transport)) for one in receipt.ranks)
+    receipt = replace(receipt, served=utc_now(), stages=done, ranks=ranks)
+    for one in ranks:
+        for sentence in differences(one.transport, one.hca, one.gid, one.interface):
+            emit(Told(Severity.WARNING, f"rank {one.rank}: {sentence}", one.node))
     path = receipt_path(session.settings)
     try:
         write_receipt(session.head, session.settings, receipt)
@@ -217,7 +222,7 @@ def _served(session: Session, receipt: Receipt, emit: Emit, stages: Stages, time
 def new_receipt(session: Session, spec: LaunchSpec, checked: Checked, forced: frozenset[str]) -> Receipt:
     settings, ranks = session.settings, []
     for rank, node in zip(spec.ranks, settings.nodes, strict=True):
-        seen = checked.identities[node.name]
+        seen, told = checked.identities[node.name], dict(rank.environment)
         ranks.append(
             RankReceipt(
                 rank=rank.rank,
@@ -233,6 +238,9 @@ def new_receipt(session: Session, spec: LaunchSpec, checked: Checked, forced: fr
                 model_digest=seen.model.digest if seen.model else "",
                 model_how=seen.model.how if seen.model else "",
                 memory_before=checked.facts[node.name].memory.available,
+                hca=told.get("NCCL_IB_HCA", "") if told.get("NCCL_IB_DISABLE", "0") == "0" else "",
+                gid=int(told["NCCL_IB_GID_INDEX"]) if told.get("NCCL_IB_GID_INDEX", "").isdigit() else None,
+                interface=told.get("NCCL_SOCKET_IFNAME", ""),
             )
         )
     return Receipt(

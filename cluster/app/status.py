@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from cluster.app.evidence import collect
@@ -12,11 +13,18 @@ from cluster.app.session import OpenNode, Session
 from cluster.errors import Exit, NodeError
 from cluster.model.deployment import State
 from cluster.model.events import Emit, NodeStatus, RankStatus, Severity, StatusReport, Told
+from cluster.model.fabric import Transport
+from cluster.model.receipt import RankReceipt, Receipt
 from cluster.model.settings import Settings
-from cluster.plan.assess import Assessment, assess
+from cluster.model.status import FabricStatus
+from cluster.node.local import LocalNode
+from cluster.node.local import memory as local_memory
+from cluster.plan.assess import Assessment, RankStanding, assess
 from cluster.plan.boot import Gone, HeadSight, Observation, RankSight, Unknown
+from cluster.plan.fabric_told import cut, fabric_status
 from cluster.plan.guard_told import guard_line, stopped_by_guard
 from cluster.plan.launch import api_url
+from cluster.plan.transport import described, differences
 from cluster.probe.ranks import HeadSeen, NodeLook, RankLife, RankLook
 
 APART = 1.5  # seconds between the two samples of the counters that a look takes while requests run
@@ -40,12 +48,13 @@ def follow(
     settings: Settings, open_one: OpenNode, emit: Emit, every: float, pace: Pace = REAL
 ) -> Iterator[StatusReport]:
     """A look every so many seconds, for as long as somebody reads. A hang is caught in the act: stacks are kept."""
-    hung = ""
+    hung, before, at = "", None, 0.0
     with Session(settings, open_one, emit) as session:
         while True:
             session.retry_missing()
-            seen = report(session)
-            yield seen
+            seen, now = report(session), pace.clock()
+            yield seen if before is None else with_rates(before, seen, now - at)
+            before, at = seen, now
             if seen.state is State.HUNG and seen.boot != hung:
                 hung = seen.boot
                 folder = collect(session, hung, "\n".join(seen.reasons), emit, stacks=True)
@@ -58,6 +67,19 @@ def report(session: Session) -> StatusReport:
     name = session.settings.head.name
     kept = Kept(None, "") if name in session.missing else _kept(session)
     return examine(session, kept)[0]
+
+
+def with_rates(before: StatusReport, now: StatusReport, apart: float) -> StatusReport:
+    """What went through the fabric between two looks; an interface that was made anew counts from 0."""
+    then = {one.node: one.fabric for one in before.nodes}
+    nodes = (replace(one, fabric=_rates(then.get(one.node), one.fabric, apart)) for one in now.nodes)
+    return replace(now, nodes=tuple(nodes))
+
+
+def _rates(before: FabricStatus | None, now: FabricStatus | None, apart: float) -> FabricStatus | None:
+    if before is None or now is None or apart <= 0 or now.received < before.received or now.sent < before.sent:
+        return now
+    return replace(now, in_rate=(now.received - before.received) / apart, out_rate=(now.sent - before.sent) / apart)
 
 
 def _kept(session: Session) -> Kept:
@@ -81,7 +103,8 @@ def examine(session: Session, kept: Kept) -> tuple[StatusReport, tuple[NodeLook,
     observation = Observation(now, sights, seen_head)
     before = head.counters if head is not None and head.later is not None else None
     judged = assess(members(settings), observation, limits(settings), before, APART if before else 0.0)
-    return _report(settings, kept, looks, boot, judged, head, seen_head), seen
+    nodes = tuple(_node(session, name, one, boot) for name, one in looks.items())
+    return _report(settings, kept, looks, boot, judged, head, seen_head, nodes), seen
 
 
 def _sight(settings: Settings, name: str, one: NodeLook | NodeError, boot: str, now: float) -> RankSight:
@@ -104,6 +127,7 @@ def _report(
     judged: Assessment,
     head: HeadSeen | None,
     seen_head: HeadSight,
+    nodes: tuple[NodeStatus, ...],
 ) -> StatusReport:
     stopped = tuple(
         f"rank {rank.rank} on {name}: {one} is stopped (state T)"
@@ -128,9 +152,17 @@ def _report(
         state=judged.state,
         boot=boot,
         url=receipt.url if receipt and current else api_url(settings) if boot else "",
-        ranks=tuple(_rank(settings, rank, looks, boot, judged) for rank in range(len(settings.nodes))),
-        nodes=tuple(_node(settings, name, seen, boot) for name, seen in looks.items()),
-        reasons=(*stopped, *(guarded or judged.reasons), *((kept.problem,) if kept.problem else ())),
+        ranks=tuple(
+            _rank(settings, rank, looks, boot, judged, receipt if current else None)
+            for rank in range(len(settings.nodes))
+        ),
+        nodes=nodes,
+        reasons=(
+            *_cut(judged.state, nodes),
+            *stopped,
+            *(guarded or judged.reasons),
+            *((kept.problem,) if kept.problem else ()),
+        ),
         model=receipt.model if receipt and current else "",
         health=str(head.health) if head else "",
         completion=_completion(head),
@@ -143,7 +175,12 @@ def _report(
 
 
 def _rank(
-    settings: Settings, rank: int, looks: dict[str, NodeLook | NodeError], boot: str, judged: Assessment
+    settings: Settings,
+    rank: int,
+    looks: dict[str, NodeLook | NodeError],
+    boot: str,
+    judged: Assessment,
+    receipt: Receipt | None,
 ) -> RankStatus:
     name = settings.nodes[rank].name
     seen = looks.get(name)
@@ -153,16 +190,27 @@ def _rank(
     if mine is None:
         return RankStatus(rank, name, "absent")
     standing = next((one for one in judged.ranks if one.rank == rank), None)
+    started = next((one for one in receipt.ranks if one.rank == rank), None) if receipt else None
+    transport = _transport(started, standing)
+    unplanned = differences(transport, started.hca, started.gid, started.interface) if started else ()
     return RankStatus(
         rank=rank,
         node=name,
         state=mine.state.value,
-        detail=_detail(mine, standing.phase if standing else ""),
+        detail="; ".join(filter(None, (_detail(mine, standing.phase if standing else ""), *unplanned))),
         pid=mine.main,
         processes=len(mine.processes),
         rss=sum(one.rss for one in mine.processes),
         since=mine.started,
+        transport=described(transport),
     )
+
+
+def _transport(started: RankReceipt | None, standing: RankStanding | None) -> Transport | None:
+    """What its whole log said when it came up, else what the end of it says."""
+    if started is not None and started.transport.kind:
+        return started.transport
+    return standing.transport if standing else None
 
 
 def _detail(rank: RankLook, phase: str) -> str:
@@ -179,11 +227,30 @@ def _detail(rank: RankLook, phase: str) -> str:
             return phase
 
 
-def _node(settings: Settings, name: str, seen: NodeLook | NodeError, boot: str) -> NodeStatus:
+def _node(session: Session, name: str, seen: NodeLook | NodeError, boot: str) -> NodeStatus:
     if isinstance(seen, NodeError):
         return NodeStatus(name, False, detail=seen.what)
-    guard = guard_line(_mine(seen, boot, rank_of(settings, name)))
-    return NodeStatus(name, True, seen.memory.total, seen.memory.available, guard)
+    settings = session.settings
+    rank = rank_of(settings, name)
+    memory = local_memory() if isinstance(session.nodes.get(name), LocalNode) else seen.memory
+    return NodeStatus(
+        name,
+        True,
+        memory.total,
+        memory.available,
+        detail=guard_line(_mine(seen, boot, rank)),
+        memory_free=memory.free,
+        memory_cached=memory.cached,
+        swap_used=memory.swapped,
+        fabric=fabric_status(settings.nodes[rank], seen.fabric) if seen.fabric else None,
+    )
+
+
+def _cut(state: State, nodes: tuple[NodeStatus, ...]) -> tuple[str, ...]:
+    """The cable is out: whatever else is seen of ranks that do not serve follows from it."""
+    if state in (State.SERVING, State.ABSENT):
+        return ()
+    return cut((one.node, one.fabric) for one in nodes)
 
 
 def _completion(head: HeadSeen | None) -> str:

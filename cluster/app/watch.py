@@ -6,7 +6,7 @@ from threading import Condition, Event, Thread
 from types import TracebackType
 from typing import Protocol, Self
 
-from cluster.app.ranks import RUNTIME, head_question, head_sight, rank_of, sight, where
+from cluster.app.ranks import RUNTIME, fabric_address, head_question, head_sight, rank_of, sight, where
 from cluster.app.session import Session
 from cluster.errors import NodeError, SparkctlError, Unreadable
 from cluster.model.settings import NodeSettings, Settings
@@ -67,6 +67,7 @@ class Sightings:
             head=head_question(self._settings) if is_head else None,
             completion=wish if is_head else None,
             ras=RAS,
+            fabric=fabric_address(self._settings, node),
             every=Seconds(every),
             places=self._places.get(node.name),
         )

@@ -14,6 +14,7 @@ from cluster.model.fit import FitReport
 from cluster.model.images import ImageReport
 from cluster.model.packs import AlignmentReport, InspectReport, PackConfigReport, PackReport, PatchReport
 from cluster.model.share import ShareReport
+from cluster.model.status import FabricStatus
 from cluster.model.weights import FetchReport, VerifyReport, WeightsReport
 
 
@@ -100,7 +101,10 @@ class LogLine:
 
 @dataclass(frozen=True, slots=True)
 class RankStatus:
-    """One rank as seen on its node; `since` is UTC, ISO 8601; `rss` in bytes over all its processes."""
+    """One rank as seen on its node; `since` is UTC, ISO 8601; `rss` in bytes over all its processes.
+
+    transport  how NCCL connected it, in its own words; empty when it did not say
+    """
 
     rank: int
     node: str
@@ -110,6 +114,7 @@ class RankStatus:
     processes: int = 0
     rss: int = 0
     since: str = ""
+    transport: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +126,10 @@ class NodeStatus:
     memory_total: int | None = None
     memory_available: int | None = None
     detail: str = ""
+    memory_free: int | None = None
+    memory_cached: int | None = None
+    swap_used: int | None = None
+    fabric: FabricStatus | None = None
 
 
 @dataclass(frozen=True, slots=True)

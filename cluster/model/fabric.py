@@ -80,3 +80,49 @@ class Fabric:
 
 
 NO_FABRIC = Fabric()
+
+
+@dataclass(frozen=True, slots=True)
+class PortLook:
+    """An RDMA port as a look in passing sees it."""
+
+    device: str
+    port: int
+    state: str
+    gbps: float | None
+    interfaces: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FabricLook:
+    """One end of the fabric now; `interface` is None when no interface has the fabric address.
+
+    received, sent  bytes since the interface is there, through the kernel and past it
+    """
+
+    interface: str | None
+    carrier: bool
+    mbps: int | None
+    mtu: int | None
+    received: int
+    sent: int
+    ports: tuple[PortLook, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Transport:
+    """What NCCL said in a rank's log of how it talks to the other ranks; empty while it has said nothing.
+
+    kind        `IB` for RDMA, `Socket`, or the name of another plugin
+    devices     RDMA ports as NAME:PORT, or interfaces
+    gpu_direct  whether the network card reads the GPU's memory itself; None when nothing was said
+    gids        indices of the GIDs that connections were made with
+    """
+
+    kind: str = ""
+    devices: tuple[str, ...] = ()
+    gpu_direct: bool | None = None
+    gids: tuple[int, ...] = ()
+
+
+NOTHING_SAID = Transport()

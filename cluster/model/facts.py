@@ -31,9 +31,13 @@ class Listener:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
+    """`cached` comes back when it is needed; `swapped` is out. Both are 0 where nobody asked."""
+
     total: Bytes
     free: Bytes
     available: Bytes
+    cached: Bytes = Bytes(0)
+    swapped: Bytes = Bytes(0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from typing import Any
 from cluster.errors import Unreadable
 from cluster.model.deployment import DeploymentId
 from cluster.model.events import StageTime
+from cluster.model.fabric import NOTHING_SAID, Transport
 
 VERSION = 1
 
@@ -16,6 +17,8 @@ class RankReceipt:
     """One rank: where it runs and as what. Values of variables are left out, their names are not.
 
     identity  [pid, start time in clock ticks, kernel boot id] of its first process, or empty before launch
+    hca, gid, interface  what NCCL was told to use; empty or None where it chooses itself
+    transport            what it said it uses, once it serves
     """
 
     rank: int
@@ -32,6 +35,10 @@ class RankReceipt:
     model_how: str
     memory_before: int
     identity: tuple[str, ...] = ()
+    hca: str = ""
+    gid: int | None = None
+    interface: str = ""
+    transport: Transport = NOTHING_SAID
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +89,14 @@ def _rank(seen: dict[str, Any]) -> RankReceipt:
     seen["packages"] = tuple((name, version) for name, version in seen["packages"])
     for key in ("argv", "variables", "identity"):
         seen[key] = tuple(seen[key])
+    seen["transport"] = _transport(seen.get("transport"))
     return RankReceipt(**seen)
+
+
+def _transport(seen: dict[str, Any] | None) -> Transport:
+    if seen is None:  # of a sparkctl that did not keep it
+        return NOTHING_SAID
+    return Transport(seen["kind"], tuple(seen["devices"]), seen["gpu_direct"], tuple(seen["gids"]))
 
 
 def _stage(seen: dict[str, Any]) -> StageTime:

@@ -70,8 +70,8 @@ class Launch:
         high=86400,
     )
     nccl_debug: str = setting(
-        "WARN",
-        "NCCL's log level; the first sign of a dead rank is a WARN line",
+        "INFO",
+        "NCCL's log level; WARN hides which transport it took",
         env="NCCL_DEBUG",
         variable="NCCL_DEBUG",
         pattern="WARN|INFO|TRACE|ABORT",

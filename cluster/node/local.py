@@ -8,6 +8,7 @@ import select
 import socket
 import subprocess
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from threading import Event, Lock, Thread
 from typing import TYPE_CHECKING, cast
@@ -16,7 +17,9 @@ import psutil
 
 from cluster.agent import wrap
 from cluster.errors import SparkctlError, Unreachable
+from cluster.model.facts import Memory
 from cluster.model.steps import Command
+from cluster.model.units import Bytes
 from cluster.node import call
 from cluster.node.base import Identity, Result
 from cluster.node.failures import file_failure
@@ -155,6 +158,15 @@ class _Process:
         # Asked to end by the closed pipe, it may take a while to end its program: wait for it, but not here.
         if self._process.poll() is None:
             Thread(target=self._process.wait, daemon=True).start()
+
+
+def memory() -> Memory:
+    """Of this machine."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # what the kernel does not count is 0
+        seen, swap = psutil.virtual_memory(), psutil.swap_memory()
+    sizes = (seen.total, seen.free, seen.available, seen.cached + seen.buffers, swap.used)
+    return Memory(*map(Bytes, sizes))
 
 
 def is_local_address(text: str) -> bool:

@@ -6,6 +6,7 @@ from enum import Enum
 from typing import assert_never
 
 from cluster.model.deployment import State
+from cluster.model.fabric import NOTHING_SAID, Transport
 from cluster.plan.blame import first_cause, lead_of, reason_of
 from cluster.plan.boot import (
     Alive,
@@ -49,6 +50,7 @@ class RankStanding:
     process: str
     phase: str
     reasons: tuple[str, ...]
+    transport: Transport = NOTHING_SAID
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +173,8 @@ def _first_words(boot: Boot, now: float) -> tuple[str, ...]:
 def _standing(rank: RankState) -> RankStanding:
     lead = lead_of(rank)
     reasons = () if lead is None else (reason_of(rank, lead),)
-    return RankStanding(rank.member.rank, rank.member.node, _process(rank), rank.phase.text, (*reasons, *rank.hints))
+    member, said = rank.member, (*reasons, *rank.hints)
+    return RankStanding(member.rank, member.node, _process(rank), rank.phase.text, said, rank.transport)
 
 
 def _process(rank: RankState) -> str:

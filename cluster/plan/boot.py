@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Self
 
+from cluster.model.fabric import NOTHING_SAID, Transport
 from cluster.plan.loglines import Phase
 from cluster.probe.ras import RasReport
 from cluster.probe.vllm_metrics import Counters
@@ -252,6 +253,7 @@ class RankState:
     details: tuple[Evidence, ...] = ()
     hints: tuple[str, ...] = ()
     proofs: frozenset[str] = frozenset()
+    transport: Transport = NOTHING_SAID
     process: Process = field(default_factory=lambda: Unknown("not asked yet"))
     gone: int = 0
     lost: int = 0

@@ -20,6 +20,7 @@ from cluster.plan.boot import (
 )
 from cluster.plan.faultlines import TOLD_TO_STOP, Blame, Detail, Fault, Force, Hint, signal_text
 from cluster.plan.loglines import Marker, Noise, Phase, Plain, Proof, classify, message_of, progress_key
+from cluster.plan.transport import INFO, heard
 from cluster.probe.ras import RasReport, RasVerdict
 
 _TEXTS_REMEMBERED = 512
@@ -64,6 +65,8 @@ def _read(rank: RankState, line: LogLine, members: Sequence[Member]) -> RankStat
         case Proof(parts):
             return _progress(replace(rank, proofs=rank.proofs | frozenset(parts)), line)
         case Plain():
+            if INFO in line.text:
+                rank = replace(rank, transport=heard(rank.transport, message_of(line.text)))
             return _progress(rank, line)
         case Noise():
             return rank

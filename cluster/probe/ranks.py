@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import Any, TypeVar
 
 from cluster.errors import Unreadable
+from cluster.model.fabric import FabricLook, PortLook
 from cluster.model.facts import Memory
 from cluster.model.units import Bytes, Seconds
 from cluster.probe.ras import RasReport, RasVerdict, read_text
@@ -136,7 +137,7 @@ class GpuSeen:
 
 @dataclass(frozen=True, slots=True)
 class NodeLook:
-    """One look at one node, at its own clock. `head`, `ras` and `gpus` are None when not asked or not yet answered."""
+    """One look at one node, at its own clock. What was not asked, or is not yet answered, is None."""
 
     at: float
     host: str
@@ -146,6 +147,7 @@ class NodeLook:
     head: HeadSeen | None
     ras: RasReport | None
     gpus: tuple[GpuSeen, ...] | None
+    fabric: FabricLook | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,16 +257,26 @@ def _parse(text: str, read: Callable[[dict[str, Any]], T]) -> T:
 
 
 def _node(seen: dict[str, Any]) -> NodeLook:
-    total, free, available = seen["memory"]
     return NodeLook(
         at=seen["at"],
         host=seen["host"],
         kernel_boot=seen["kernel_boot"],
-        memory=Memory(Bytes(total), Bytes(free), Bytes(available)),
+        memory=Memory(*map(Bytes, seen["memory"])),
         ranks=tuple(_rank(rank) for rank in seen["ranks"]),
         head=_head(seen["head"]) if seen["head"] else None,
         ras=_ras(seen["ras"]) if seen["ras"] else None,
         gpus=tuple(GpuSeen(gpu["watts"], gpu["busy"]) for gpu in seen["gpus"]) if seen["gpus"] is not None else None,
+        fabric=_fabric(seen["fabric"]) if seen["fabric"] else None,
+    )
+
+
+def _fabric(seen: dict[str, Any]) -> FabricLook:
+    ports = tuple(
+        PortLook(one["device"], one["port"], one["state"], one["gbps"], tuple(one["interfaces"]))
+        for one in seen["rdma"]
+    )
+    return FabricLook(
+        seen["interface"], seen["carrier"], seen["mbps"], seen["mtu"], seen["received"], seen["sent"], ports
     )
 
 

@@ -4,6 +4,7 @@ from datetime import datetime
 
 from cluster.model.deployment import State
 from cluster.model.events import NodeStatus, RankStatus, StatusReport
+from cluster.model.status import FabricStatus
 from cluster.model.units import format_bytes, format_duration
 from cluster.report.layout import Line, Span, Tone, cells, grid, labelled, line, paint
 
@@ -75,53 +76,109 @@ def _packed(facts: list[str], width: int | None) -> list[Line]:
 
 
 def _table(report: StatusReport, width: int | None) -> list[Line]:
-    """One row per rank with its node's memory; then the nodes that run none. Details where there is room for them."""
+    """One row per rank, then the memory and the fabric of each node. Details where there is room for them."""
+    nodes = [*_blank(_memory(report)), *_blank(_fabric(report, width))]
     if width is None or width >= ROOMY:
-        lines = _grid(report, detailed=True)
+        lines = _ranks(report, detailed=True)
         if width is None or all(cells(paint(one, color=False)) <= width for one in lines):
-            return lines
-    return [*_grid(report, detailed=False), *_details(report, width)]
+            return [*lines, *nodes] if lines else nodes[1:]
+    lines = [*_ranks(report, detailed=False), *nodes, *_blank(_details(report, width))]
+    return lines if report.ranks else lines[1:]
 
 
-def _grid(report: StatusReport, *, detailed: bool) -> list[Line]:
+def _blank(lines: list[Line]) -> list[Line]:
+    return [line(""), *lines] if lines else []
+
+
+def _ranks(report: StatusReport, *, detailed: bool) -> list[Line]:
     nodes = {node.node: node for node in report.nodes}
-    rows = [_rank_row(rank, nodes.get(rank.node), report.at, detailed) for rank in report.ranks]
-    busy = {rank.node for rank in report.ranks}
-    rows += [_node_row(node, detailed) for node in report.nodes if node.node not in busy]
-    return grid(("rank", "node", "state", "for", "procs", "memory", "free on node", "pid", "detail"), rows)
+    rows = [_rank_row(report, rank, nodes.get(rank.node), detailed) for rank in report.ranks]
+    return grid(("rank", "node", "state", "for", "procs", "memory", "pid", "detail"), rows) if rows else []
 
 
-def _rank_row(rank: RankStatus, node: NodeStatus | None, at: str, detailed: bool) -> list[str | Span]:
+def _rank_row(report: StatusReport, rank: RankStatus, node: NodeStatus | None, detailed: bool) -> list[str | Span]:
     return [
         str(rank.rank),
         rank.node,
         Span(rank.state, _RANK_TONES.get(rank.state, Tone.PLAIN)),
-        _age(rank.since, at),
+        _age(rank.since, report.at),
         str(rank.processes) if rank.processes else "",
         format_bytes(rank.rss) if rank.rss else "",
-        _free(node),
         str(rank.pid or "") if detailed else "",
-        "; ".join(_said(rank, node)) if detailed else "",
+        "; ".join(_said(rank, node, report.reasons)) if detailed else "",
     ]
 
 
-def _node_row(node: NodeStatus, detailed: bool) -> list[str | Span]:
-    state = Span("no rank", Tone.DIM) if node.reachable else Span("no answer", Tone.BAD)
-    return ["-", node.node, state, "", "", "", _free(node), "", node.detail if detailed else ""]
+def _memory(report: StatusReport) -> list[Line]:
+    """What is available counts cache that comes back; what is free at once is all that the GPU's driver takes from."""
+    rows = [_memory_row(node) for node in report.nodes]
+    return grid(("node", "available", "free", "cache", "swap in use"), rows)
 
 
-def _free(node: NodeStatus | None) -> str:
-    if node is None or node.memory_available is None or node.memory_total is None:
+def _memory_row(node: NodeStatus) -> list[str | Span]:
+    if not node.reachable:
+        return [node.node, Span("no answer", Tone.BAD), "", "", ""]
+    sizes = (node.memory_free, node.memory_cached, node.swap_used)
+    return [node.node, _available(node), *("" if size is None else format_bytes(size) for size in sizes)]
+
+
+def _available(node: NodeStatus) -> str:
+    if node.memory_available is None or node.memory_total is None:
         return ""
     free, total = format_bytes(node.memory_available), format_bytes(node.memory_total)
     amount, unit = free.rsplit(" ", 1)
     return f"{amount} of {total}" if total.endswith(unit) else f"{free} of {total}"
 
 
-def _said(rank: RankStatus, node: NodeStatus | None) -> list[str]:
+def _fabric(report: StatusReport, width: int | None) -> list[Line]:
+    """The rates are those since the look before, so only a watch has them. Names of ports where there is room."""
+    for named, told in ((True, True), (False, True), (False, False)):
+        lines = _fabric_grid(report, named, told)
+        if width is None or all(cells(paint(one, color=False)) <= width for one in lines):
+            break
+    return lines
+
+
+def _fabric_grid(report: StatusReport, named: bool, told: bool) -> list[Line]:
+    said = {rank.node: rank.transport if told else rank.transport.partition(" ")[0] for rank in report.ranks}
+    rows = [_fabric_row(node.node, node.fabric, said.get(node.node, ""), named) for node in report.nodes if node.fabric]
+    return grid(("fabric", "interface", "link", "mtu", "rdma", "nccl", "in", "out"), rows) if rows else []
+
+
+def _fabric_row(name: str, one: FabricStatus, transport: str, named: bool) -> list[str | Span]:
+    link = Span(_speed(one), Tone.GOOD) if one.up else Span("no carrier" if one.interface else "no address", Tone.BAD)
+    active = f"{one.rdma_active} of {len(one.rdma)} up" if one.rdma else ""
+    rdma = f"{', '.join(one.rdma)}: {active}" if named and one.rdma else active
+    return [
+        name,
+        one.interface or one.address,
+        link,
+        str(one.mtu or ""),
+        Span(rdma, Tone.PLAIN if one.rdma_active == len(one.rdma) else Tone.BAD),
+        transport,
+        _rate(one.in_rate),
+        _rate(one.out_rate),
+    ]
+
+
+def _speed(one: FabricStatus) -> str:
+    return f"{one.mbps / 1000:g} Gb/s" if one.mbps else "up"
+
+
+def _rate(rate: float | None) -> str:
+    return "" if rate is None else f"{format_bytes(int(rate))}/s"
+
+
+def _said(rank: RankStatus, node: NodeStatus | None, reasons: tuple[str, ...]) -> list[str]:
     away = f"{node.node} does not answer" if node and not node.reachable else ""
-    said = (rank.detail, away, node.detail if node else "")
+    said = (rank.detail, away, node.detail if node else "", _problem(node, reasons))
     return list(dict.fromkeys(text for text in said if text))
+
+
+def _problem(node: NodeStatus | None, reasons: tuple[str, ...]) -> str:
+    """Of its fabric, unless the reasons tell it already."""
+    problem = node.fabric.problem if node and node.fabric else ""
+    return "" if any(problem in reason for reason in reasons) else problem
 
 
 def _details(report: StatusReport, width: int | None) -> list[Line]:
@@ -133,9 +190,11 @@ def _details(report: StatusReport, width: int | None) -> list[Line]:
     for node in report.nodes:
         said = [] if node.reachable else ["does not answer"]
         said += [node.detail] if node.detail else []
+        problem = _problem(node, report.reasons)
+        said += [problem] if problem else []
         if said:
             lines += labelled(node.node, ": ".join(said), width)
-    return [line(""), *lines] if lines else []
+    return lines
 
 
 def _age(since: str, at: str) -> str:

@@ -15,7 +15,7 @@ from cluster.runtime.base import LaunchSpec, LogSource, RankSpec
 from cluster.runtime.bundle import bundle
 
 RANK_PARTS = ("own", "box", "log", "shim", "prune", "rank")
-LOOK_PARTS = ("own", "tail", "head", "stacks", "look")
+LOOK_PARTS = ("own", "tail", "head", "stacks", "wires", "look")
 LOG_BYTES = 64 * 2**20
 KEEP_LOGS = 2
 GRACE = Seconds(15.0)
@@ -90,14 +90,16 @@ class NativeRuntime:
         ras: tuple[str, int] | None = None,
         completion_limit: Seconds = Seconds(10.0),
         log_lines: int = 200,
+        fabric: str | None = None,
     ) -> Command:
-        """All that `status` needs of a node. Parse with `probe.ranks.parse_look`."""
+        """All that `status` needs of a node; `fabric` is its address there. Parse with `probe.ranks.parse_look`."""
         request = _where(where) | {
             "boot": boot,
             "http": asdict(head) if head else None,
             "completion_limit": completion_limit,
             "ras": ras,
             "log_lines": log_lines,
+            "fabric": fabric,
         }
         return self._see("look", request, Seconds(completion_limit + 30.0))
 
@@ -110,6 +112,7 @@ class NativeRuntime:
         completion: CompletionWish | None = None,
         ras: tuple[str, int] | None = None,
         gpus: bool = False,
+        fabric: str | None = None,
         every: Seconds = Seconds(1.0),
         places: Mapping[int, tuple[int, int]] | None = None,
         limit: Seconds = Seconds(7 * 86400.0),
@@ -121,6 +124,7 @@ class NativeRuntime:
             "completion": asdict(completion) if completion else None,
             "ras": ras,
             "gpus": gpus,
+            "fabric": fabric,
             "every": every,
             "places": {str(rank): place for rank, place in (places or {}).items()},
         }

@@ -88,6 +88,7 @@ class FakeHost:
     says       parts of the identity      fails      program -> what happens instead of its answer
     left       a name: a process that no signal ends        killed  whether ranks need the hard way
     completion what a one-token completion is answered with (200, 500, "timeout"), None while nothing asks
+    plugged    whether the cable of the fabric is in
     """
 
     name: str
@@ -111,6 +112,7 @@ class FakeHost:
     completion: int | str = 200
     gone: bool = False
     full_disk: bool = False
+    plugged: bool = True
     files: dict[str, bytes] = field(default_factory=dict)
     modes: dict[str, int] = field(default_factory=dict)
     commands: list[Command] = field(default_factory=list)
@@ -290,7 +292,7 @@ def _look(host: FakeHost, request: Json) -> tuple[int, str]:
     shown = [rank for rank in _chosen(host, request) if rank.lives(host.now()) or rank.boot == newest]
     count = request["log_lines"]
     ranks = [_sight(host, rank, rank.lines(host.now())[-count:] if count else []) for rank in shown]
-    return 0, json.dumps(_node(host, ranks, request["http"], request["completion_limit"]))
+    return 0, json.dumps(_node(host, ranks, request, request["completion_limit"]))
 
 
 def _watch(host: FakeHost, request: Json) -> tuple[int, str]:
@@ -300,19 +302,25 @@ def _watch(host: FakeHost, request: Json) -> tuple[int, str]:
             begin = request["places"].get(str(rank.number), (0, 0))[1]
             ranks.append(_sight(host, rank, rank.lines(host.now())[begin:]))
     wish = request["completion"] or {"limit": 60.0}
-    node = _node(host, ranks, request["http"], wish["limit"])
+    node = _node(host, ranks, request, wish["limit"])
     if node["head"]:
         node["head"]["asking_since"] = None
     return 0, json.dumps(node) + "\n"
 
 
-def _node(host: FakeHost, ranks: list[Json], http: Json | None, limit: float) -> Json:
+def _node(host: FakeHost, ranks: list[Json], request: Json, limit: float) -> Json:
     return {
         "at": host.now(), "host": host.name, "kernel_boot": "b",
-        "memory": [128 * GIB, host.available, host.available],
-        "head": _head(host, limit) if http else None,
+        "memory": [128 * GIB, host.available, host.available, 2 * GIB, 0],
+        "head": _head(host, limit) if request["http"] else None,
         "ras": {"text": None, "trouble": "refused"}, "gpus": None, "ranks": ranks,
+        "fabric": {**WIRED, "carrier": host.plugged} if request["fabric"] else None,
     }  # fmt: skip
+
+
+WIRED: Json = {
+    "interface": "enp1s0f0np0", "carrier": True, "mbps": 200000, "mtu": 9000, "received": 0, "sent": 0, "rdma": [],
+}  # fmt: skip
 
 
 def _head(host: FakeHost, limit: float) -> Json:

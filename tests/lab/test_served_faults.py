@@ -105,6 +105,11 @@ def test_a_cut_cable_is_a_hang_until_it_is_mended(lab: Lab, sparkctl: Cli) -> No
         lab.restore_link()
         watch.wait_for(is_state("serving"), "it serves again", 90, after=known)
     assert (looked.code, looked.result["state"]) == (10, "hung")
+    assert [why for why in looked.result["reasons"] if why.startswith("the fabric is cut")] == [
+        f"the fabric is cut: eth9 has no carrier: the cable is out, or the other end is down (on {node})"
+        for node in ("head", "worker")
+    ]
+    assert looked.sentence.startswith("hung: the fabric is cut")
     assert known - at < KNOWN_WITHIN + 5
     note("fabric link cut while serving", looked, "everything; plugging the cable in mends it", known - at)
 

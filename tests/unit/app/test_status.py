@@ -1,15 +1,17 @@
 """`status` on a cluster that is not there: every state, its exit code, and what is said of each rank."""
 
+import json
 import re
 from dataclasses import replace
 
 import pytest
 
-from cluster.app.status import EXITS, follow, status
+from cluster.app.status import EXITS, follow, status, with_rates
 from cluster.errors import Exit
 from cluster.model.deployment import State
 from cluster.model.events import NodeStatus, RankStatus, StatusReport, Told
 from cluster.model.settings import Watch
+from cluster.model.status import FabricStatus
 from cluster.model.units import Seconds
 from tests.build import GIB
 from tests.fakes.cluster import FakeCluster
@@ -24,6 +26,10 @@ def look(cluster: FakeCluster) -> StatusReport:
 def judged(cluster: FakeCluster) -> tuple[State, Exit]:
     state = look(cluster).state
     return state, EXITS[state]
+
+
+def wired(address: str) -> FabricStatus:
+    return FabricStatus(address, "enp1s0f0np0", True, 200000, 9000)
 
 
 def test_every_state_has_an_exit_code():
@@ -56,8 +62,8 @@ def test_serving_is_proven_by_a_token(serving):
             RankStatus(1, "spark-b", "alive", "KV cache sized", 101, 1, GIB, began),
         ),
         nodes=(
-            NodeStatus("spark-a", True, 128 * GIB, 100 * GIB),
-            NodeStatus("spark-b", True, 128 * GIB, 100 * GIB),
+            NodeStatus("spark-a", True, 128 * GIB, 100 * GIB, "", 100 * GIB, 2 * GIB, 0, wired("10.40.0.1")),
+            NodeStatus("spark-b", True, 128 * GIB, 100 * GIB, "", 100 * GIB, 2 * GIB, 0, wired("10.40.0.2")),
         ),
         reasons=("a one-token completion was answered",),
         model="demo",
@@ -123,6 +129,36 @@ def test_what_ended_as_asked_is_absent(serving):
     assert report.ranks[0].detail == "ended as asked with exit code 0 at 2026-11-30T17:00:06.000Z"
 
 
+def test_a_cut_fabric_is_the_first_cause_of_a_hang(serving):
+    serving["spark-b"].plugged = False
+    serving["spark-a"].completion = "timeout"
+    report = look(serving)
+    assert (report.state, report.reasons[0]) == (
+        State.HUNG,
+        "the fabric is cut: enp1s0f0np0 has no carrier: the cable is out, or the other end is down (on spark-b)",
+    )
+    assert [one.fabric.up for one in report.nodes] == [True, False]
+
+
+def test_a_cut_fabric_is_no_reason_while_it_serves(serving):
+    serving["spark-b"].plugged = False
+    report = look(serving)
+    assert (report.state, report.reasons) == (State.SERVING, ("a one-token completion was answered",))
+    assert report.nodes[1].fabric.problem.startswith("enp1s0f0np0 has no carrier")
+
+
+def test_a_transport_that_was_not_planned_is_told_from_the_receipt(serving):
+    receipt = json.loads(serving["spark-a"].files[RECEIPT])
+    receipt["ranks"][1] |= {"hca": "rocep1s0f1", "interface": "enp1s0f0np0"}
+    receipt["ranks"][1]["transport"] = {"kind": "Socket", "devices": ["eno1"], "gpu_direct": False, "gids": []}
+    serving["spark-a"].files[RECEIPT] = json.dumps(receipt).encode()
+    head, worker = look(serving).ranks
+    assert (head.transport, worker.transport) == ("", "sockets on eno1")
+    assert worker.detail == (
+        "KV cache sized; NCCL fell back to sockets on eno1, though RDMA over rocep1s0f1 was planned: far slower"
+    )
+
+
 def test_a_damaged_receipt_is_a_reason_and_not_an_end(serving):
     serving["spark-a"].files[RECEIPT] = b"{half"
     report = look(serving)
@@ -168,6 +204,23 @@ def watched(cluster: FakeCluster, until: float) -> list[StatusReport]:
 
 def test_watch_looks_again_and_again(serving):
     assert [one.state for one in watched(serving, 15)] == [State.SERVING] * 3
+
+
+def test_watch_tells_what_goes_through_the_fabric(serving):
+    first, second, *_ = watched(serving, 15)
+    assert [(one.fabric.in_rate, one.fabric.out_rate) for one in first.nodes] == [(None, None)] * 2
+    assert [(one.fabric.in_rate, one.fabric.out_rate) for one in second.nodes] == [(0.0, 0.0)] * 2
+
+
+def report_of(received: int) -> StatusReport:
+    fabric = replace(wired("10.40.0.1"), received=received, sent=2 * received)
+    return StatusReport("demo", State.SERVING, "", "", (), (NodeStatus("spark-a", True, fabric=fabric),), ())
+
+
+@pytest.mark.parametrize(("before", "now", "rates"), [(100, 1100, (200.0, 400.0)), (1100, 100, (None, None))])
+def test_rates_are_bytes_per_second_and_none_when_an_interface_began_anew(before, now, rates):
+    (node,) = with_rates(report_of(before), report_of(now), 5.0).nodes
+    assert (node.fabric.in_rate, node.fabric.out_rate) == rates
 
 
 def test_watch_sees_a_node_come_back(serving):

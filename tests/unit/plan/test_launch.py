@@ -89,9 +89,10 @@ def test_timeouts_and_executor_are_always_passed():
     assert {flag: given[flag] for flag in wanted} == wanted
 
 
-def test_the_step_timeout_and_nccl_warnings_are_always_set():
+def test_the_step_timeout_is_always_set_and_nccl_says_which_transport_it_takes():
     environment = dict(launch_spec(pair(), WHICH, WIRED).ranks[1].environment)
-    assert (environment["VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS"], environment["NCCL_DEBUG"]) == ("300", "WARN")
+    names = ("VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS", "NCCL_DEBUG", "NCCL_DEBUG_SUBSYS")
+    assert tuple(environment[name] for name in names) == ("300", "INFO", "INIT,ENV,NET")
 
 
 def test_a_key_in_the_settings_is_read_from_our_own_file_on_the_head():

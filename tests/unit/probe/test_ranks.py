@@ -1,8 +1,10 @@
+import json
 from pathlib import Path
 
 import pytest
 
 from cluster.errors import Unreadable
+from cluster.model.fabric import FabricLook, PortLook
 from cluster.model.facts import Memory
 from cluster.model.units import Bytes, Seconds
 from cluster.probe.ranks import (
@@ -37,7 +39,7 @@ def test_a_serving_head_is_read_whole():
     node = parse_look(captured("look-serving"))
     (rank,) = node.ranks
     assert (node.host, node.ras, node.gpus) == ("spark-a", RasReport(RasVerdict.ABSENT), None)
-    assert node.memory == Memory(Bytes(25276059648), Bytes(20443938816), Bytes(24443658240))
+    assert node.memory == Memory(Bytes(25276059648), Bytes(20443938816), Bytes(24443658240), Bytes(4831838208))
     assert node.head == HeadSeen(
         at=1796060874.9432983,
         health=200,
@@ -54,6 +56,15 @@ def test_a_serving_head_is_read_whole():
         ("VLLM::EngineCore", "S"),
         ("VLLM::Worker_TP0", "S"),
     ]
+
+
+def test_an_end_of_the_fabric_is_read_with_its_ports():
+    port = {"device": "rocep1s0f1", "port": 1, "state": "ACTIVE", "gbps": 200.0, "interfaces": ["enp1s0f1np1"]}
+    wired = {"interface": "enp1s0f1np1", "carrier": True, "mbps": 200000, "mtu": 9000, "received": 7, "sent": 8}
+    seen = json.loads(captured("look-serving"))
+    seen["fabric"] = {**wired, "rdma": [{**port, "received": 3, "sent": 4}]}
+    ports = (PortLook("rocep1s0f1", 1, "ACTIVE", 200.0, ("enp1s0f1np1",)),)
+    assert parse_look(json.dumps(seen)).fabric == FabricLook("enp1s0f1np1", True, 200000, 9000, 7, 8, ports)
 
 
 def test_orphans_of_a_killed_shim_are_named():

@@ -6,14 +6,21 @@ import pytest
 
 from cluster.model.deployment import State
 from cluster.model.events import NodeStatus, RankStatus, StatusReport
+from cluster.model.status import FabricStatus
 from cluster.report.layout import cells, paint
 from cluster.report.status import status_lines, watch_line
 
 GIB = 2**30
-NODES = (NodeStatus("spark-a", True, 120 * GIB, 12 * GIB), NodeStatus("spark-b", True, 120 * GIB, 512 * 2**20))
+TWINS = ("rocep1s0f1:1", "roceP2p1s0f1:1")
+WIRED = FabricStatus("10.40.0.1", "enp1s0f1np1", True, 200_000, 9000, TWINS, 2, 0, 0, 1.5 * GIB, 2.5e6)
+NODES = (
+    NodeStatus("spark-a", True, 120 * GIB, 12 * GIB, "", 9 * GIB, 3 * GIB, 0, WIRED),
+    NodeStatus("spark-b", True, 120 * GIB, 512 * 2**20, "", 2**20, 500 * 2**20, GIB, replace(WIRED, in_rate=2.5e6)),
+)
+SAID = "RDMA over rocep1s0f1:1, GID 3, no GPU direct"
 RANKS = (
-    RankStatus(0, "spark-a", "running", "", 41234, 4, 101 * GIB, "2026-11-30T15:36:00.000Z"),
-    RankStatus(1, "spark-b", "running", "", 3345, 2, 100 * GIB, "2026-11-30T17:39:28.000Z"),
+    RankStatus(0, "spark-a", "running", "", 41234, 4, 101 * GIB, "2026-11-30T15:36:00.000Z", SAID),
+    RankStatus(1, "spark-b", "running", "", 3345, 2, 100 * GIB, "2026-11-30T17:39:28.000Z", SAID),
 )
 SERVING = StatusReport(
     "demo", State.SERVING, "20261130T173000Z-3f9a", "http://10.77.0.1:8888/v1", RANKS, NODES, ("all well",),
@@ -25,6 +32,16 @@ DEAD = replace(
     reasons=("rank 1 ended with exit code 0", "/health still answers 200"),
     ranks=(RANKS[0], RankStatus(1, "spark-b", "exited", "exit code 0; " + "last words " * 8)),
     lock="by ana: start",
+)
+UNPLUGGED = "enp1s0f1np1 has no carrier: the cable is out, or the other end is down"
+CUT = replace(
+    SERVING,
+    state=State.HUNG,
+    reasons=(f"the fabric is cut: {UNPLUGGED} (on spark-a)",),
+    nodes=(
+        replace(NODES[0], fabric=replace(WIRED, up=False, mbps=None, rdma_active=0, problem=UNPLUGGED)),
+        NODES[1],
+    ),
 )
 AWAY = replace(
     SERVING,
@@ -41,23 +58,55 @@ def text(report, width):
     return [paint(one, color=False) for one in status_lines(report, width)]
 
 
+MEMORY = [
+    "  NODE     AVAILABLE               FREE     CACHE      SWAP IN USE",
+    "  spark-a  12.0 of 120.0 GiB       9.0 GiB  3.0 GiB    0 B",
+    "  spark-b  512.0 MiB of 120.0 GiB  1.0 MiB  500.0 MiB  1.0 GiB",
+]
+FABRIC = [
+    "  FABRIC   INTERFACE    LINK      MTU   RDMA       NCCL  IN         OUT",
+    "  spark-a  enp1s0f1np1  200 Gb/s  9000  2 of 2 up  RDMA  1.5 GiB/s  2.4 MiB/s",
+    "  spark-b  enp1s0f1np1  200 Gb/s  9000  2 of 2 up  RDMA  2.4 MiB/s  2.4 MiB/s",
+]
+
+
 def test_a_serving_deployment_in_80_columns():
     assert text(SERVING, 80) == [
         "demo is serving   boot 20261130T173000Z-3f9a",
         "  http://10.77.0.1:8888/v1   model demo-mul",
         "  health 200   completion 0.21 s   running 1   waiting 0   tokens 1 234 567",
         "",
-        "  RANK  NODE     STATE    FOR        PROCS  MEMORY     FREE ON NODE",
-        "  0     spark-a  running  2 h 4 min  4      101.0 GiB  12.0 of 120.0 GiB",
-        "  1     spark-b  running  32 s       2      100.0 GiB  512.0 MiB of 120.0 GiB",
+        "  RANK  NODE     STATE    FOR        PROCS  MEMORY",
+        "  0     spark-a  running  2 h 4 min  4      101.0 GiB",
+        "  1     spark-b  running  32 s       2      100.0 GiB",
+        "",
+        *MEMORY,
+        "",
+        *FABRIC,
     ]
 
 
-def test_there_is_room_for_pids_in_120_columns():
-    assert text(SERVING, 120)[-2:] == [
-        "  0     spark-a  running  2 h 4 min  4      101.0 GiB  12.0 of 120.0 GiB       41234",
-        "  1     spark-b  running  32 s       2      100.0 GiB  512.0 MiB of 120.0 GiB  3345",
+def test_there_is_room_for_pids_and_for_what_nccl_said_in_120_columns():
+    said = text(SERVING, 120)
+    assert said[5:7] == [
+        "  0     spark-a  running  2 h 4 min  4      101.0 GiB  41234",
+        "  1     spark-b  running  32 s       2      100.0 GiB  3345",
     ]
+    assert "2 of 2 up  RDMA over rocep1s0f1:1, GID 3, no GPU direct  1.5 GiB/s  2.4 MiB/s" in said[-2]
+
+
+def test_nothing_is_left_out_in_a_pipe():
+    assert "rocep1s0f1:1, roceP2p1s0f1:1: 2 of 2 up" in text(SERVING, None)[-1]
+
+
+def test_a_cut_fabric_is_told_once_and_shown_in_its_table():
+    said = text(CUT, 80)
+    assert said[2:4] == [
+        "  because the fabric is cut: enp1s0f1np1 has no carrier: the cable is out, or",
+        "          the other end is down (on spark-a)",
+    ]
+    assert said[-2] == "  spark-a  enp1s0f1np1  no carrier  9000  0 of 2 up  RDMA  1.5 GiB/s  2.4 MiB/s"
+    assert text(replace(CUT, state=State.SERVING, reasons=()), 80)[-1] == f"  spark-a {UNPLUGGED}"
 
 
 def test_a_degraded_deployment_says_why_and_shows_last_words():
@@ -69,9 +118,15 @@ def test_a_degraded_deployment_says_why_and_shows_last_words():
         "  health 200   completion 0.21 s   running 1   waiting 0   tokens 1 234 567",
         "  locked  by ana: start",
         "",
-        "  RANK  NODE     STATE    FOR        PROCS  MEMORY     FREE ON NODE",
-        "  0     spark-a  running  2 h 4 min  4      101.0 GiB  12.0 of 120.0 GiB",
-        "  1     spark-b  exited                                512.0 MiB of 120.0 GiB",
+        "  RANK  NODE     STATE    FOR        PROCS  MEMORY",
+        "  0     spark-a  running  2 h 4 min  4      101.0 GiB",
+        "  1     spark-b  exited",
+        "",
+        *MEMORY,
+        "",
+        FABRIC[0],
+        FABRIC[1],
+        FABRIC[2].replace("RDMA", "    "),
         "",
         "  rank 1  exit code 0; last words last words last words last words last words",
         "          last words last words last words",
@@ -85,26 +140,35 @@ def test_a_node_that_does_not_answer_is_not_called_dead():
         "  because spark-b does not answer",
         "  health 200   completion 0.21 s   running 1   waiting 0",
         "",
-        "  RANK  NODE     STATE    FOR        PROCS  MEMORY     FREE ON NODE",
-        "  0     spark-a  running  2 h 4 min  4      101.0 GiB  12.0 of 120.0 GiB",
+        "  RANK  NODE     STATE    FOR        PROCS  MEMORY",
+        "  0     spark-a  running  2 h 4 min  4      101.0 GiB",
         "  1     spark-b  unknown",
+        "",
+        "  NODE     AVAILABLE          FREE     CACHE    SWAP IN USE",
+        "  spark-a  12.0 of 120.0 GiB  9.0 GiB  3.0 GiB  0 B",
+        "  spark-b  no answer",
+        "",
+        *FABRIC[:2],
         "",
         "  spark-b does not answer: no route to host",
     ]
 
 
-def test_an_absent_deployment_still_shows_the_memory_of_its_nodes():
+def test_an_absent_deployment_still_shows_its_nodes():
     assert text(ABSENT, 80) == [
         "demo is absent",
         "  because no rank runs",
         "",
-        "  RANK  NODE     STATE    FREE ON NODE",
-        "  -     spark-a  no rank  12.0 of 120.0 GiB",
-        "  -     spark-b  no rank  512.0 MiB of 120.0 GiB",
+        *MEMORY,
+        "",
+        *(
+            line.replace("  NCCL", "").replace("  RDMA  ", "  ") if at else line.replace("  NCCL", "")
+            for at, line in enumerate(FABRIC)
+        ),
     ]
 
 
-@pytest.mark.parametrize("report", [SERVING, DEAD, AWAY, ABSENT], ids=lambda report: report.state.value)
+@pytest.mark.parametrize("report", [SERVING, CUT, DEAD, AWAY, ABSENT], ids=lambda report: report.state.value)
 @pytest.mark.parametrize("width", [80, 100, 120])
 def test_every_state_fits_its_terminal(report, width):
     assert max(cells(one) for one in text(report, width)) <= width

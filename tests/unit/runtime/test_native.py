@@ -95,6 +95,7 @@ def test_a_look_asks_all_in_one_command():
             "completion_limit": 10.0,
             "ras": ["127.0.0.1", 28028],
             "log_lines": 200,
+            "fabric": None,
         },
     )
 
@@ -114,6 +115,7 @@ def test_a_watch_goes_on_where_the_last_one_ended():
             "completion": {"limit": 60.0, "every": None},
             "ras": None,
             "gpus": False,
+            "fabric": None,
             "every": 1.0,
             "places": {"1": [77, 1024]},
         },
