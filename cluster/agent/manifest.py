@@ -1,9 +1,9 @@
 """Look at the files of a folder of weights, and read as many of them as is asked for. Runs on a node.
 
-Argument: JSON {"folder", "files": {name: "sha256" | "sha1"} | null, "hash": bool, "again": bool, "threads", "cache",
-"pads": prefix}. `files` null: all that lie there. `hash` false: contents only where the cache knows them; `again`: the
-cache is not asked. Answer: JSON lines {"kind": "room"}, {"kind": "progress"}, one {"kind": "file"} for each file, and
-{"kind": "index"} at the end when there is one.
+Argument: JSON, or a list of such, {"folder", "files": {name: "sha256" | "sha1"} | null, "hash": bool, "again": bool,
+"threads", "cache", "pads": prefix, "record": path}. `files` null: all that lie there. `hash` false: contents only where
+the cache knows them; `again`: the cache is not asked. Answer: JSON lines {"kind": "room"}, {"kind": "record"} if one
+was named, {"kind": "progress"}, one {"kind": "file"} for each file, and {"kind": "index"} if there is one.
 
 The cache, a file beside our state, holds each digest with the inode, size and times of the file it was read from: what
 changed since then is read again, what was read before an interruption is not.
@@ -175,13 +175,18 @@ class Files:
             os.close(file)
 
 
+def came(seen: os.stat_result) -> int:
+    """A copy has holes where nothing came yet."""
+    return min(seen.st_size, seen.st_blocks * 512)
+
+
 def part(folder: str, name: str) -> int:
     """Bytes of an unfinished download: ours, or one of the publisher's client."""
     sizes = [0]
     with suppress(OSError):
         parts = os.path.join(folder, ".sparkctl", "parts")
         sizes += [
-            os.stat(os.path.join(parts, one)).st_size
+            came(os.stat(os.path.join(parts, one)))
             for one in os.listdir(parts)
             if one.startswith(name.replace("/", "--") + ".") and one.endswith(".part")
         ]
@@ -258,6 +263,14 @@ def against_index(files: Files) -> Optional[Dict[str, Any]]:
     }
 
 
+def begun(folder: str) -> int:
+    """Bytes of all files that were begun and not ended."""
+    parts, size = os.path.join(folder, ".sparkctl", "parts"), 0
+    with suppress(OSError):
+        size = sum(came(os.stat(os.path.join(parts, one))) for one in os.listdir(parts))
+    return size
+
+
 def room(folder: str) -> Dict[str, Any]:
     """What is free where the folder is, or will be."""
     there = os.path.abspath(folder)
@@ -271,12 +284,15 @@ def room(folder: str) -> Dict[str, Any]:
         # file systems without a table of inodes say 0 of 0
         "inodes": seen.f_favail if seen.f_files else None,
         "writable": os.access(there, os.W_OK),
+        "begun": begun(folder),
     }
 
 
 def main(want: Dict[str, Any]) -> None:
     files = Files(want)
     tell(kind="room", **room(files.folder))
+    if want.get("record"):
+        tell(kind="record", **record(want["record"]))
     files.look()
     if files.queue:
         files.read_all()
@@ -287,5 +303,17 @@ def main(want: Dict[str, Any]) -> None:
         tell(kind="index", **found)
 
 
+def record(path: str) -> Dict[str, Any]:
+    """What a share says that it has brought here."""
+    try:
+        with open(os.path.expanduser(path), encoding="utf-8") as file:
+            said = json.load(file)
+        return {"names": [str(one) for one in said["files"]], "made": bool(said["made"])}
+    except (OSError, ValueError, KeyError, TypeError):
+        return {"names": None, "made": False}
+
+
 if __name__ == "__main__":
-    main(json.loads(sys.argv[1]))
+    asked = json.loads(sys.argv[1])
+    for one in asked if isinstance(asked, list) else [asked]:
+        main(one)

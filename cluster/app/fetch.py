@@ -32,7 +32,8 @@ from cluster.plan.fetch import (
     to_bring,
     wants_index,
 )
-from cluster.plan.verify import Place, recorded, verdicts
+from cluster.plan.verify import Place, recorded
+from cluster.probe.manifest import verdicts
 from cluster.weights.manifest import Entry, Manifest, parse, rendered
 
 ROUNDS = 2  # what came wrong is fetched once more

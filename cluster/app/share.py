@@ -12,6 +12,7 @@ from cluster.app.execute import Transaction
 from cluster.app.lock import held
 from cluster.app.observe import told
 from cluster.app.pace import REAL, Pace
+from cluster.app.reach import reach
 from cluster.app.session import OpenNode, Session
 from cluster.app.stages import Stages
 from cluster.errors import Refused, SettingsError, StepFailed
@@ -24,7 +25,7 @@ from cluster.model.units import Seconds
 from cluster.node.base import Node
 from cluster.plan.share import SAMPLES, Samples, parse_samples, unlike, want_of
 from cluster.runtime.bundle import bundle
-from cluster.share import BY_NAME
+from cluster.share import BETWEEN, BY_NAME
 from cluster.share.base import Folder, Reading, Share, Want, count, on_host, through
 
 ROUNDS = 3  # an attach may need a second look, e.g. to mount what only then is exported
@@ -78,6 +79,9 @@ class Sharing:
 
     def __post_init__(self) -> None:
         self.backend: Share[Any] = BY_NAME[self.kind](program)
+        if self.kind in BETWEEN and not self.want.ways:
+            ways = {node.name: reach(self.session, node.name, self.emit) for node in self.want.workers}
+            self.want = replace(self.want, ways=ways)
 
     def attach(self) -> ShareReport:
         with self.stages.stage("share"):

@@ -21,6 +21,13 @@ class Sync(StrEnum):
         return cls.NFS if value == "share" else None  # the kits' older name
 
 
+class OnConflict(StrEnum):
+    """What is done when a worker's dataset has what the head does not know."""
+
+    STOP = "stop"
+    ROLLBACK = "rollback"
+
+
 class Ship(StrEnum):
     """How the worker comes to have the image."""
 
@@ -81,7 +88,9 @@ class Weights:
         env="WEIGHT_SYNC",
         not_yet=_SHARING,
     )
-    force: bool = setting(False, "Copy even when nothing changed", env="FORCE_SYNC", not_yet=_SHARING)
+    force: bool = setting(
+        False, "Overwrite files on a worker that differ and were not brought by sparkctl (rsync)", env="FORCE_SYNC"
+    )
     skip: bool = setting(False, "Do not copy", env="SKIP_SYNC", not_yet=_SHARING)
     auto_download: bool = setting(False, "Download what is missing", env="AUTO_DOWNLOAD", not_yet=_FETCH)
     repo: str = setting("", "Repository of the model", env="HF_MODEL_REPO")
@@ -93,6 +102,10 @@ class Weights:
     )
     hf_workers: int = setting(8, "Downloads at once", env="HF_MAX_WORKERS", low=1, high=64)
     expected_shards: int | None = setting(None, "Shards a whole model has", env="EXPECTED_SHARDS", low=1, high=100000)
+    copy_streams: int = setting(4, "Streams of a copy at once (rsync)", env="COPY_STREAMS", low=1, high=16)
+    copy_limit: int = setting(
+        0, "Most megabytes a second that a copy takes, 0 for all (rsync)", env="COPY_LIMIT", low=0, high=10**5
+    )
     nfs_share: bool = setting(True, "May `auto` choose NFS", env="NFS_SHARE", not_yet=_SHARING)
     nfs_image: str = setting("", "Image of the exporter", env="NFS_IMAGE", not_yet=_SHARING)
     nfs_container: str = setting("", "Container of the exporter", env="NFS_CONTAINER", not_yet=_SHARING)
@@ -113,13 +126,25 @@ class Weights:
     nfs_clients: str = setting("", "Who may mount", env="NFS_CLIENTS", not_yet=_SHARING)
     nfs_options: str = setting("", "Export options", env="NFS_OPTS", not_yet=_SHARING)
     nfs_client_options: str = setting("", "Mount options", env="NFS_OPTS_CLIENT", not_yet=_SHARING)
-    zfs_pool: str = setting("", "ZFS pool on both nodes", env="ZFS_POOL", not_yet=_SHARING)
+    zfs_pool: str = setting(
+        "", "Workers' ZFS pool, or dataset, below which copies are received; the head's pool if empty", env="ZFS_POOL"
+    )
     zfs_worker: str = setting("", "Worker's address for ZFS streams", env="ZFS_WORKER_IP", not_yet=_SHARING)
     zfs_ssh: str = setting("", "Worker's login for ZFS streams", env="ZFS_SSH", not_yet=_SHARING)
-    zfs_head_model: str = setting("", "Head's dataset: model", env="ZFS_HEAD_MODEL_DS", not_yet=_SHARING)
-    zfs_head_engram: str = setting("", "Head's dataset: tables", env="ZFS_HEAD_ENGRAM_DS", not_yet=_SHARING)
-    zfs_worker_model: str = setting("", "Worker's dataset: model", env="ZFS_WORKER_MODEL_DS", not_yet=_SHARING)
-    zfs_worker_engram: str = setting("", "Worker's dataset: tables", env="ZFS_WORKER_ENGRAM_DS", not_yet=_SHARING)
+    zfs_head_model: str = setting(
+        "", "Head's dataset with the model; the one that its folder is mounted from if empty", env="ZFS_HEAD_MODEL_DS"
+    )
+    zfs_head_engram: str = setting("", "Head's dataset with the Engram tables", env="ZFS_HEAD_ENGRAM_DS")
+    zfs_worker_model: str = setting(
+        "", "Workers' dataset for the model; ZFS_POOL and a name of its own if empty", env="ZFS_WORKER_MODEL_DS"
+    )
+    zfs_worker_engram: str = setting("", "Workers' dataset for the Engram tables", env="ZFS_WORKER_ENGRAM_DS")
+    zfs_conflict: OnConflict = setting(
+        OnConflict.STOP,
+        "When a worker's dataset went its own way: `stop`, or `rollback` to what both have; that destroys the rest",
+        env="ZFS_CONFLICT",
+    )
+    zfs_keep: int = setting(2, "Checkpoints that are kept on each node (zfs)", env="ZFS_KEEP", low=1, high=100)
 
 
 @dataclass(frozen=True, slots=True)

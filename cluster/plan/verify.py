@@ -5,10 +5,9 @@ from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 
 from cluster.errors import SettingsError
-from cluster.model.nodes import NodeSettings
 from cluster.model.settings import Settings
 from cluster.model.weights import FileState, ProvenFolder, WeightFile
-from cluster.probe.manifest import IndexFact
+from cluster.probe.manifest import IndexFact, verdicts
 from cluster.weights.manifest import FileFact, Manifest, exposure, judge
 
 OWN = ".sparkctl"
@@ -38,10 +37,6 @@ def places(settings: Settings) -> dict[str, dict[str, Place]]:
         what: {node.name: Place(what, there[node.name], verdicts(node)) for node in settings.nodes}
         for what, there in found.items()
     }
-
-
-def verdicts(node: NodeSettings) -> str:
-    return f"{node.state_dir}/weights/verdicts.json"
 
 
 def recorded(folder: str) -> str:

@@ -6,18 +6,23 @@ from dataclasses import dataclass
 from typing import Any
 
 from cluster.errors import Unreadable
+from cluster.model.nodes import NodeSettings
 from cluster.weights.manifest import FileFact
 
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """The folder where it really lies, and what is free there; `inodes` None where the file system does not count."""
+    """The folder where it really lies, and what is free there; `inodes` None where the file system does not count.
+
+    begun  bytes of files there that were begun and not ended
+    """
 
     path: str
     present: bool
     free: int
     inodes: int | None
     writable: bool
+    begun: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +37,18 @@ class IndexFact:
 
 
 @dataclass(frozen=True, slots=True)
+class Record:
+    """The files that a share says it has brought, None when none says so; `made`: it made the folder as well."""
+
+    names: tuple[str, ...] | None
+    made: bool = False
+
+    @property
+    def was_written(self) -> bool:
+        return self.names is not None
+
+
+@dataclass(frozen=True, slots=True)
 class ReadProgress:
     """Bytes read of all that are to be read, and per second."""
 
@@ -40,12 +57,15 @@ class ReadProgress:
     rate: float
 
 
-def parse_line(line: str, where: str) -> Room | ReadProgress | FileFact | IndexFact:
+def parse_line(line: str, where: str) -> Room | Record | ReadProgress | FileFact | IndexFact:
     try:
         said: dict[str, Any] = json.loads(line)
         match said.pop("kind"):
             case "room":
                 return Room(**said)
+            case "record":
+                names = said["names"]
+                return Record(None if names is None else tuple(names), bool(said["made"]))
             case "progress":
                 return ReadProgress(**said)
             case "file":
@@ -58,8 +78,21 @@ def parse_line(line: str, where: str) -> Room | ReadProgress | FileFact | IndexF
         raise Unreadable("the answer about the weights cannot be read", where=where, evidence=[line[:200]]) from error
 
 
+def verdicts(node: NodeSettings) -> str:
+    """The node's file of what it has proven."""
+    return f"{node.state_dir}/weights/verdicts.json"
+
+
 def request(
-    folder: str, files: Mapping[str, str] | None, cache: str, *, contents: bool, again: bool, threads: int, pads: str
+    folder: str,
+    files: Mapping[str, str] | None,
+    cache: str,
+    *,
+    contents: bool,
+    again: bool = False,
+    threads: int,
+    pads: str = "",
+    record: str = "",
 ) -> dict[str, Any]:
     """The program's argument."""
     return {
@@ -70,4 +103,5 @@ def request(
         "threads": threads,
         "cache": cache,
         "pads": pads,
+        "record": record,
     }

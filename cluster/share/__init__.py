@@ -6,7 +6,12 @@ from typing import Any
 from cluster.model.kit import Sync
 from cluster.share.base import Share, Source
 from cluster.share.inplace import InplaceShare
+from cluster.share.rsync import RsyncShare
 
 BY_NAME: Mapping[Sync, Callable[[Source], Share[Any]]] = {
     Sync.INPLACE: InplaceShare,
+    Sync.RSYNC: RsyncShare,
 }
+
+# What sends from the head to the workers, and has to know the way from one to the other.
+BETWEEN = frozenset({Sync.RSYNC, Sync.ZFS})

@@ -1,7 +1,7 @@
 """The `Share` protocol: how a worker comes to have the head's weights. Every method is pure: facts in, steps out."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Protocol, TypeVar
 
@@ -36,7 +36,10 @@ class Folder:
 
 @dataclass(frozen=True, slots=True)
 class Want:
-    """What is asked for. `engine` and `image` are those of the container runtime, empty for the native one."""
+    """What is asked for. `engine` and `image` are those of the container runtime, empty for the native one.
+
+    ways  the words in front of a command that the head runs on a worker; none where that is the head's own machine
+    """
 
     deployment: str
     head: NodeSettings
@@ -45,6 +48,7 @@ class Want:
     weights: Weights
     engine: str = ""
     image: str = ""
+    ways: Mapping[NodeName, tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def in_containers(self) -> bool:

@@ -35,12 +35,13 @@ class Bench:
     session: Session
     source: Path
     target: Path
+    way: tuple[str, ...] = ()
     events: list[Event] = field(default_factory=list)
 
     def sharing(self, kind: Sync) -> Sharing:
         head, worker = self.settings.nodes
         folder = Folder("the model", "model", str(self.source), {worker.name: str(self.target)})
-        want = Want("demo", head, (worker,), (folder,), self.settings.weights)
+        want = Want("demo", head, (worker,), (folder,), self.settings.weights, ways={worker.name: self.way})
         return Sharing(self.session, self.events.append, Stages(self.events.append), kind, want)
 
 
@@ -59,7 +60,8 @@ def bench(tmp_path: Path, server: Sshd) -> Iterator[Bench]:
         )
 
     session = Session(settings, open_one).open().need_all()
-    yield Bench(settings, session, weights(tmp_path / "head"), tmp_path / "worker")
+    way = ("ssh", "-F", str(server.ssh_config), "-o", "BatchMode=yes", "node")
+    yield Bench(settings, session, weights(tmp_path / "head"), tmp_path / "worker", way)
     session.close()
 
 
@@ -92,7 +94,7 @@ class Case:
     takes_away: bool = True
 
 
-CASES = [Case(Sync.INPLACE, linked, takes_away=False)]
+CASES = [Case(Sync.INPLACE, linked, takes_away=False), Case(Sync.RSYNC)]
 
 
 @pytest.fixture(params=CASES, ids=lambda case: str(case.kind))
