@@ -16,7 +16,7 @@ from cluster.model.units import Seconds
 from cluster.model.weights import ProvenFolder, VerifyReport
 from cluster.node.base import Node
 from cluster.plan.verify import Place, places, proven, recorded
-from cluster.probe.manifest import IndexFact, ReadProgress, Room, parse_line, request
+from cluster.probe.manifest import IndexFact, ReadProgress, Record, Room, parse_line, request
 from cluster.weights.manifest import FileFact, Manifest, compare, parse
 from cluster.weights.relay import PAD
 
@@ -69,6 +69,8 @@ def look(
                 found.facts[fact.name] = fact
             case IndexFact() as index:
                 found.index = index
+            case Record():
+                pass  # only a share asks for it
 
     kinds = None if manifest is None else {one.name: one.kind for one in manifest.files}
     want = request(
