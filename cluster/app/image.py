@@ -12,7 +12,7 @@ from cluster.app.observe import told
 from cluster.app.reach import reach
 from cluster.app.registry import login
 from cluster.app.session import Session
-from cluster.app.ship import REGISTRY, STAGE, STAGED, Side, Way, ship
+from cluster.app.ship import REGISTRY, STAGE, STAGED, Side, Way, is_partial, ship
 from cluster.errors import Interrupted, Refused, SparkctlError, StepFailed
 from cluster.model.containers import EngineSeen, ImageSeen
 from cluster.model.events import Emit, Progress, Severity, StepStarted, Told
@@ -33,8 +33,6 @@ from cluster.plan.image import (
     image_key,
     same_image,
 )
-
-PARTIAL = "sparkctl.partial"
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,14 +215,12 @@ def prune(session: Session) -> dict[str, int]:
         freed = 0
         with engine_of(session.settings, node) as engine:
             for one in engine.images():
-                if dict(one.labels).get(PARTIAL) and not one.tags:
+                if is_partial(one):
                     freed += one.size
                     engine.remove_image(one.id)
         folder = session.settings.image.worker_ship_dir or STAGED
         left = {"staging": str(PurePosixPath(folder)), "registry": REGISTRY}
-        return freed + int(
-            told(node, node.run(agent("unstage", left)))
-        )
+        return freed + int(told(node, node.run(agent("unstage", left))))
 
     return session.each(clean)
 

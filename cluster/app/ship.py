@@ -28,6 +28,7 @@ from cluster.runtime.bundle import bundle
 
 LONGEST = Seconds(6 * 3600)
 STAGE = "image"
+PARTIAL = "sparkctl.partial"
 STAGED = "~/.cache/sparkctl/blobs"
 REGISTRY = "~/.cache/sparkctl/registry"
 GZIP_MEDIA = "application/vnd.oci.image.layer.v1.tar"
@@ -63,11 +64,26 @@ class Way:
 
 def ship(head: Side, worker: Side, image: ImageSeen, tags: tuple[str, ...], way: Way, emit: Emit) -> ImageShipped:
     """The worker has the image afterwards, or an error says why not and nothing half is left."""
-    missing = missing_layers(image.layers, (one.layers for one in worker.engine.images()))
+    there = worker.engine.images()
+    missing = missing_layers(image.layers, (one.layers for one in there))
     request = _request(head, worker, image, tags, missing)
+    done = _prove(worker, image, tags, _bring(head, worker, image, request, way, emit))
+    for one in there:
+        if is_partial(one) and one.layers == image.layers[: len(one.layers)]:
+            worker.engine.remove_image(one.id)  # a cut shipment left it; its layers are the whole image's now
+    return done
+
+
+def is_partial(image: ImageSeen) -> bool:
+    """An image that only holds the layers that a shipment has brought so far."""
+    return PARTIAL in dict(image.labels) and not image.tags
+
+
+def _bring(head: Side, worker: Side, image: ImageSeen, request: dict[str, Any], way: Way, emit: Emit) -> ImageShipped:
+    """By the way that was asked for, else by the next that can."""
     if way.ship is Ship.REGISTRY:
         try:
-            return _prove(worker, image, tags, _by_registry(head, worker, image, request, way, emit))
+            return _by_registry(head, worker, image, request, way, emit)
         except NoRegistry as error:
             words = "; ".join([error.what, *error.evidence])
             emit(Told(Severity.NOTE, f"not by a registry ({words}); sending the missing layers instead", error.where))
@@ -77,7 +93,7 @@ def ship(head: Side, worker: Side, image: ImageSeen, tags: tuple[str, ...], way:
     except StepFailed as error:
         note = f"cannot read the engine's store ({'; '.join(error.evidence)}); exporting the whole image instead"
         emit(Told(Severity.NOTE, note, head.node.name))
-        return _prove(worker, image, tags, _full(head, worker, image, request, way, emit))
+        return _full(head, worker, image, request, way, emit)
     there = _blobs(worker, [one["digest"] for one in described["layers"]])
     sent = [one for one in described["layers"] if one["digest"] not in there]
     request |= {"skip": there} | _staged(worker, way, Bytes(sum(one["size"] for one in sent)))
@@ -86,12 +102,12 @@ def ship(head: Side, worker: Side, image: ImageSeen, tags: tuple[str, ...], way:
     except StepFailed as error:
         if not worker.seen.containerd_store or isinstance(error, NoSpace):
             raise
-        worker.engine.remove_image(tags[0] if tags else image.id)  # it would pass for an image, and cannot run
-        emit(
-            Told(Severity.NOTE, f"the layers alone did not do ({error.what}); sending the whole image", head.node.name)
-        )
-        done = _full(head, worker, image, request, way, emit)
-    return _prove(worker, image, tags, replace(done, layers=len(sent)))
+        name = request["tags"][0] if request["tags"] else image.id
+        worker.engine.remove_image(name)  # it would pass for an image, and cannot run
+        note = f"the layers alone did not do ({error.what}); sending the whole image"
+        emit(Told(Severity.NOTE, note, head.node.name))
+        return _full(head, worker, image, request, way, emit)
+    return replace(done, layers=len(sent))
 
 
 def _request(

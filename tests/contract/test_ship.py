@@ -1,8 +1,11 @@
 """Images between two real engines over a real sshd: only what is missing, nothing twice, nothing half, all proved."""
 
+import contextlib
+import shutil
 import subprocess
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol
 
@@ -13,6 +16,7 @@ from cluster.errors import Refused, StepFailed, Unreachable
 from cluster.model.events import Progress, Told
 from cluster.model.kit import Ship
 from cluster.node.engine import Engine
+from cluster.node.failures import NoSpace
 from cluster.node.local import LocalNode
 from cluster.plan.image import same_image
 from tests.contract import dockerd, sshd
@@ -200,6 +204,59 @@ def test_the_end_of_the_engine_during_a_load_is_told_and_the_next_run_repairs(en
         pair.send("1")
         assert pair.is_equal("1")
         pair.close()
+
+
+def test_a_disk_that_fills_up_during_a_load_is_told_and_the_next_run_repairs(engines, tmp_path_factory):
+    """Room there was when it was asked for; somebody else took it meanwhile."""
+    tmp_path = tmp_path_factory.mktemp("fill")
+    with (
+        sshd.Sshd(tmp_path / "sshd") as server,
+        disk(tmp_path / "small", "7G") as small,
+        dockerd.Dockerd(small) as full,
+    ):
+        pair = Pair(engines[0], full, server, tmp_path)
+        filler = threading.Thread(target=fill_when_loading, args=(small, tmp_path / "blobs"))
+        filler.start()
+        with pytest.raises(NoSpace) as caught:
+            pair.send("big")
+        filler.join()
+        assert (caught.value.what, caught.value.where) == ("no space left for the image", "here")
+        assert "docker system df" in caught.value.fix
+        assert pair.worker.engine.image("sparkctl-ship:big") is None
+        (small / "filler").unlink()
+        pair.send("big")
+        assert pair.is_equal("big")
+        assert full.run("images", "-q").stdout.decode().count("\n") == 1
+        pair.close()
+
+
+@contextlib.contextmanager
+def disk(folder: Path, size: str) -> Iterator[Path]:
+    """A disk of that size, of which little is ever written."""
+    file = folder.with_suffix(".img")
+    folder.mkdir()
+    subprocess.run(("truncate", "-s", size, str(file)), check=True)
+    subprocess.run(
+        ("mkfs.ext4", "-q", "-F", "-m", "0", "-E", "lazy_itable_init=1,lazy_journal_init=1", str(file)), check=True
+    )
+    if subprocess.run(("mount", "-o", "loop", str(file), str(folder)), capture_output=True).returncode:
+        pytest.skip("not run: no loop device can be mounted here")
+    try:
+        yield folder
+    finally:
+        subprocess.run(("umount", "--lazy", str(folder)), check=True)
+        file.unlink()
+
+
+def fill_when_loading(small: Path, staging: Path) -> None:
+    """The third layer is on its way: all that is left on the disk goes."""
+    seen: set[str] = set()
+    end = time.monotonic() + 60
+    while time.monotonic() < end and len(seen) < 3:
+        seen |= {one.name for one in staging.glob("*.part")}
+        time.sleep(0.001)
+    left = shutil.disk_usage(small).free
+    subprocess.run(("fallocate", "-l", str(left - 1_000_000), str(small / "filler")), check=True)
 
 
 def test_a_full_disk_is_refused_before_a_byte_is_sent(engines, tmp_path_factory):
