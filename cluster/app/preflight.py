@@ -2,7 +2,9 @@
 
 from dataclasses import replace
 
+from cluster.app.agents import agent
 from cluster.app.check import gather, judge_all
+from cluster.app.observe import told
 from cluster.app.pace import REAL, Pace
 from cluster.app.receipts import read_kept
 from cluster.app.session import OpenNode, Session
@@ -14,7 +16,10 @@ from cluster.model.deployment import State
 from cluster.model.events import Emit
 from cluster.model.settings import Settings
 from cluster.plan.contracts import Purpose, contracts, is_asked, is_needed, unknown, with_contract
+from cluster.plan.imports import check_imports, is_in_venv, not_imported, wants_exl3
+from cluster.probe.imports import parse_imports
 
+IMPORT_LIMIT = 180.0  # a cold disk and a first look at the GPU
 ORDER = (Severity.REFUSAL, Severity.WARNING, Severity.NOTE, Severity.NOT_CHECKED, Severity.OK)
 
 
@@ -54,16 +59,27 @@ def look(
     )
     runs = state is not State.ABSENT
     _, found = judge_all(session.settings, got, ports=purpose is Purpose.START and not runs)
+    found += imports_of(session) if purpose is Purpose.RUNTIME else []
     chosen = [one for one in found if is_needed(one.id, purpose) and is_asked(one.id, only)]
-    told = sorted((_unless_forced(one, forced) for one in chosen), key=lambda one: (ORDER.index(one.severity), one.id))
+    shown = sorted((_unless_forced(one, forced) for one in chosen), key=lambda one: (ORDER.index(one.severity), one.id))
     return PreflightReport(
         session.settings.deployment,
-        sum(one.severity is Severity.REFUSAL for one in told),
-        tuple(with_contract(one) for one in told),
+        sum(one.severity is Severity.REFUSAL for one in shown),
+        tuple(with_contract(one) for one in shown),
         tuple(sorted({one.id for one in chosen if one.severity is Severity.REFUSAL and one.id in _upper(forced)})),
         (f"it is {state}: its ports and its memory are its own and were not judged",) if runs else (),
         bool(only),
     )
+
+
+def imports_of(session: Session) -> list[Finding]:
+    """What the virtual environment of every node really imports: half a minute, so no start waits for it."""
+    settings = session.settings
+    if not is_in_venv(settings):
+        return [not_imported(node.name) for node in settings.nodes]
+    want = {"python": f"{settings.launch.venv}/bin/python", "exl3": wants_exl3(settings), "limit": IMPORT_LIMIT}
+    seen = session.each(lambda node: parse_imports(told(node, node.run(agent("imports", want, IMPORT_LIMIT + 60)))))
+    return [finding for name, one in seen.items() for finding in check_imports(settings, name, one)]
 
 
 def _unless_forced(finding: Finding, forced: tuple[str, ...]) -> Finding:

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 @click.command(cls=Verb, short_help="Check everything that a start would check.")
 @click.option("--only", multiple=True, metavar="ID", help="Only this check, or this group, e.g. FABRIC; repeatable.")
-@click.option("--for", "purpose", type=click.Choice(["start", "share", "pack"]), default="start", show_default=True,
-              help="The verb that the checks are for.")  # fmt: skip
+@click.option("--for", "purpose", type=click.Choice(["start", "share", "pack", "verify-runtime"]), default="start",
+              show_default=True, help="What the checks are for; verify-runtime imports the packages.")  # fmt: skip
 @click.option("--force", multiple=True, metavar="ID", help="Do not count a refusal of this check; repeatable.")
 @click.option("--explain", multiple=True, metavar="ID", help="Say what a check looks at and why; `all` for all.")
 @click.option("--fix", metavar="ID", help="Apply this check's fix, and remember exactly what was changed.")

@@ -32,14 +32,17 @@ def contract(check: str) -> Contract | None:
 
 
 class Purpose(StrEnum):
-    """The verb that is checked for: sharing and packing need no free port and no memory for a model."""
+    """What is checked for: sharing and packing need no free port and no memory for a model, and a look at the virtual
+    environment imports what a start would only find there."""
 
     START = "start"
     SHARE = "share"
     PACK = "pack"
+    RUNTIME = "verify-runtime"
 
 
 _NEEDED = {
+    Purpose.RUNTIME: ("RUNTIME", "SERVER.PRESENT", "EXL3.PLUGIN", "RANKS.VERSIONS"),
     Purpose.PACK: ("MODEL.PRESENT", "DISK"),
     Purpose.SHARE: (
         "MODEL.PRESENT",
