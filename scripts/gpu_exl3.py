@@ -158,6 +158,7 @@ def make_model(run: Run) -> None:
     weights |= {f"{name}.weight": torch.ones(hidden) for name in (*norms, "model.norm")}
     weights["model.embed_tokens.weight"] = torch.randn(VOCABULARY, hidden, generator=generator)
     weights["lm_head.weight"] = torch.randn(VOCABULARY, hidden, generator=generator) * hidden**-0.5
+    weights["lm_head.weight"][-2:] = 0  # never the likeliest: a text goes on to its limit
     save_file({name: one.bfloat16() for name, one in weights.items()}, folder / "model.safetensors", {"format": "pt"})
     config = SHAPE | {
         "architectures": ["LlamaForCausalLM"],
