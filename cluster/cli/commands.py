@@ -196,21 +196,26 @@ def smoke(
 
 
 @click.command(cls=Verb, short_help="Print every step that start would take. Contacts nobody.")
+@click.option("--memory", is_flag=True, help="Ask the nodes, and show too what each phase of a boot takes of them.")
 @shared
-def plan(options: Options) -> None:
-    """Print every step that start would take, with its exact command. Contacts nobody.
+def plan(options: Options, memory: bool) -> None:
+    """Print every step that start would take, with its exact command. Contacts nobody without --memory.
 
     What only the nodes know (an interface, a GID index) is shown as <words> and named in a note. The checks that come
     before, and the wait that comes after, are named in notes too.
     """
-    _plan(options)
+    _plan(options, memory=memory)
 
 
-def _plan(options: Options) -> None:
+def _plan(options: Options, *, memory: bool = False) -> None:
     def act(call: Call) -> None:
         from cluster.app.plan import plan as draw
 
         call.emit(draw(call.settings))
+        if memory:
+            from cluster.app.memory import fit as measure
+
+            call.emit(measure(call.settings, call.open_one, call.emit))
 
     run(options, act, starts=True)
 

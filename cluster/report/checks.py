@@ -5,7 +5,7 @@ from collections import Counter
 
 from cluster.model.checks import CheckResult, ChecksReport, Contract, DoctorReport, FixReport, PreflightReport, Severity
 from cluster.model.units import format_bytes
-from cluster.report.layout import Line, Span, Tone, grid, labelled, line
+from cluster.report.layout import Line, Span, Tone, advice, grid, labelled, line
 from cluster.report.progress import WORDS
 
 _BRIEF = (Severity.NOT_CHECKED, Severity.OK)
@@ -36,7 +36,7 @@ def _result(one: CheckResult, width: int | None) -> list[Line]:
     lines += labelled("seen", finding.observed, width)
     if finding.severity not in _BRIEF:
         lines += labelled("wanted", finding.expected, width) if finding.expected else []
-        lines += labelled("try", finding.fix, None, Tone.GOOD) if finding.fix else []
+        lines += advice("try", finding.fix, width, Tone.GOOD) if finding.fix else []
         lines += labelled("source", one.source, width, Tone.DIM) if one.source else []
     for number, row in enumerate(finding.details):
         lines += labelled("" if number else "table", row, None)
@@ -73,7 +73,7 @@ def _contract(one: Contract, width: int | None) -> list[Line]:
     }
     for label, text in said.items():
         lines += labelled(label, text, width, column=9) if text else []
-    return lines + (labelled("try", one.fix, None, Tone.GOOD, column=9) if one.fix else [])
+    return lines + (advice("try", one.fix, width, Tone.GOOD, column=9) if one.fix else [])
 
 
 def fix_lines(report: FixReport, width: int | None) -> list[Line]:

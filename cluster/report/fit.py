@@ -1,7 +1,7 @@
 """What a person sees of `fit`: one column per node, what is there, what is taken, what is left in each phase."""
 
 from cluster.model.fit import Fit, FitNode, FitReport
-from cluster.report.layout import Line, Span, Tone, grid, labelled, line
+from cluster.report.layout import Line, Span, Tone, advice, grid, labelled, line
 
 GIB = 2**30
 _TOLD = {
@@ -23,7 +23,7 @@ def fit_lines(report: FitReport, width: int | None) -> list[Line]:
     for node in report.nodes:
         if node.fit is not Fit.FITS:
             lines += labelled(node.node, node.observed, width, _TOLD[node.fit][0])
-            lines += labelled("try", node.fix, None, Tone.GOOD) if node.fix else []
+            lines += advice("try", node.fix, width, Tone.GOOD) if node.fix else []
     for number, change in enumerate(report.changes):
         lines += labelled("" if number else "or", change, width)
     return lines

@@ -44,6 +44,10 @@ def paint(one: Line, color: bool) -> str:
     return "".join(f"\x1b[{span.tone}m{span.text}\x1b[0m" if span.tone and span.text else span.text for span in one)
 
 
+_CLAUSE = re.compile(r"(?<=;) |   (?=\()|(?<=, then:) ")  # where a line to be typed begins or ends
+_TYPED = re.compile(
+    r"(?:[\w ]+: )?(?:sudo|echo|mv|ip|ping|ssh\S*|journalctl|loginctl|umask|openssl|sparkctl|docker|~?/\S+) "
+)
 _ESCAPES = re.compile(
     r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"  # colours, cursor
     r"|(?:\x1b\]|\x9d)[^\x07\x1b\x9c\n]*(?:\x07|\x1b\\|\x9c)?"  # titles, links
@@ -112,6 +116,28 @@ def labelled(label: str, text: str, width: int | None, tone: str = Tone.PLAIN, c
         (Span(f"  {label:<{column}}", Tone.DIM), Span(first, tone)),
         *((Span(" " * indent), Span(more, tone)) for more in rest),
     ]
+
+
+def command(before: Span, words: Sequence[str], width: int | None, tone: str = Tone.PLAIN) -> list[Line]:
+    """A shell command, its words already quoted; what is too long goes on as in a shell, so that it can be copied."""
+    rows, indent = [""], cells(before.text) + 2
+    for word in words:
+        room = None if width is None else width - indent - 2
+        if rows[-1] and room is not None and cells(rows[-1]) + 1 + cells(word) > room:
+            rows.append(word)
+        else:
+            rows[-1] += f" {word}" if rows[-1] else word
+    parts = [row if at == len(rows) - 1 else f"{row} \\" for at, row in enumerate(rows)]
+    return [(before, Span(parts[0], tone)), *((Span(" " * indent), Span(part, tone)) for part in parts[1:])]
+
+
+def advice(label: str, text: str, width: int | None, tone: str, column: int = 8) -> list[Line]:
+    """What to do: a sentence is wrapped, a line to be typed stays whole wherever it ends."""
+    if width is None or cells(text) + 2 + column <= width:
+        return labelled(label, text, None, tone, column)
+    parts = _CLAUSE.split(text)
+    rows = [row for part in parts for row in ([part] if _TYPED.match(part) else wrap(part, width - 2 - column))]
+    return [part for at, row in enumerate(rows) for part in labelled("" if at else label, row, None, tone, column)]
 
 
 def grid(

@@ -33,7 +33,7 @@ from cluster.report.engram import bench_lines, engram_lines
 from cluster.report.fabric import fabric_lines
 from cluster.report.fit import fit_lines
 from cluster.report.images import image_lines
-from cluster.report.layout import RANK_CODES, Line, Span, Tone, grid, labelled, line
+from cluster.report.layout import RANK_CODES, Line, Span, Tone, advice, cells, command, grid, labelled, line, paint
 from cluster.report.packs import pack_lines
 from cluster.report.share import share_lines
 from cluster.report.status import status_lines
@@ -110,8 +110,7 @@ def failed_lines(failed: Failed, width: int | None) -> list[Line]:
     for number, seen in enumerate(failed.evidence):
         lines += labelled("" if number else "seen", seen, width)
     for number, todo in enumerate(failed.fix.splitlines()):
-        # not wrapped: it is there to be copied
-        lines += labelled("" if number else "try", todo, None, Tone.GOOD)
+        lines += advice("" if number else "try", todo, width, Tone.GOOD)
     return lines
 
 
@@ -192,22 +191,25 @@ def _plan(plan: PlanReport, width: int | None) -> list[Line]:
         order = "one after the other" if stage.in_order else "nodes side by side"
         lines.append(line(Span(stage.stage, Tone.STRONG), Span(f"   {order}", Tone.DIM)))
         for step in stage.steps:
-            lines += _step(step)
+            lines += _step(step, width)
     for note in plan.notes:
         lines += labelled("note", note, width)
     return lines
 
 
-def _step(step: PlannedStep) -> list[Line]:
+def _step(step: PlannedStep, width: int | None) -> list[Line]:
     lines = [line("  ", Span(step.node, Tone.LINK), f"  {step.why}")]
     if step.argv:
         variables = [f"{name}={shlex.quote(value)}" for name, value in step.environment]
-        lines.append(line(Span("    $ ", Tone.DIM), " ".join([*variables, shlex.join(step.argv)])))
+        lines += command(Span("    $ ", Tone.DIM), [*variables, *map(shlex.quote, step.argv)], width)
     if step.path:
         size = "" if step.size is None else f"{format_bytes(step.size)}, "
-        lines.append(line(Span("    > ", Tone.DIM), step.path, Span(f"   {size}mode {step.mode}", Tone.DIM)))
+        what = Span(f"{size}mode {step.mode}", Tone.DIM)
+        path = line(Span("    > ", Tone.DIM), step.path)
+        fits = width is None or cells(paint((*path, what), color=False)) + 3 <= width
+        lines += [(*path, Span("   "), what)] if fits else [path, line("      ", what)]
     if step.undo:
-        lines.append(line(Span(f"    undo $ {shlex.join(step.undo)}", Tone.DIM)))
+        lines += command(Span("    undo $ ", Tone.DIM), list(map(shlex.quote, step.undo)), width, Tone.DIM)
     return lines
 
 

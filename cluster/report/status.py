@@ -188,12 +188,10 @@ def _details(report: StatusReport, width: int | None) -> list[Line]:
         if rank.detail:
             lines += labelled(f"rank {rank.rank}", rank.detail, width)
     for node in report.nodes:
-        said = [] if node.reachable else ["does not answer"]
-        said += [node.detail] if node.detail else []
-        problem = _problem(node, report.reasons)
-        said += [problem] if problem else []
-        if said:
-            lines += labelled(node.node, ": ".join(said), width)
+        away = "" if node.reachable else "does not answer"
+        said = (": ".join(filter(None, (away, node.detail))), _problem(node, report.reasons))
+        for number, text in enumerate(filter(None, said)):
+            lines += labelled("" if number else node.node, text, width)
     return lines
 
 

@@ -221,6 +221,15 @@ def test_plan_in_json_contacts_nobody(sparkctl, cluster, words):
     assert [host.commands for host in cluster.hosts.values()] == [[], []]
 
 
+def test_a_plan_with_memory_asks_the_nodes_and_changes_nothing(sparkctl, cluster):
+    files = {name: dict(host.files) for name, host in cluster.hosts.items()}
+    ran = sparkctl("plan", "--memory", "--json", on=cluster)
+    fit = ran.events[-1]
+    assert (ran.code, [one["event"] for one in ran.events if one["event"] in ("plan", "fit")]) == (0, ["plan", "fit"])
+    assert [node["node"] for node in fit["nodes"]] == ["spark-a", "spark-b"]
+    assert {name: host.files for name, host in cluster.hosts.items()} == files
+
+
 def test_config_in_json_has_every_setting_with_its_origin(sparkctl, dotenv):
     ran = sparkctl("config", "--json", "--port", "9000")
     (report,) = ran.events

@@ -2,7 +2,21 @@
 
 import pytest
 
-from cluster.report.layout import Span, Tone, cells, clean, grid, hanging, labelled, line, paint, shorten, wrap
+from cluster.report.layout import (
+    Span,
+    Tone,
+    advice,
+    cells,
+    clean,
+    command,
+    grid,
+    hanging,
+    labelled,
+    line,
+    paint,
+    shorten,
+    wrap,
+)
 
 
 @pytest.mark.parametrize(
@@ -87,3 +101,38 @@ def test_a_label_stands_before_its_text():
 
 def test_a_sentence_after_a_mark_hangs():
     assert shown(hanging(Span("✓ "), "one two three four five six", 20)) == ["✓ one two three", "  four five six"]
+
+
+def test_a_long_command_goes_on_as_a_shell_lets_it():
+    words = ["A='1 2'", "vllm", "serve", "/m", "--port", "8888"]
+    assert shown(command(Span("  $ "), words, 24)) == [
+        "  $ A='1 2' vllm \\",
+        "      serve /m --port \\",
+        "      8888",
+    ]
+    assert shown(command(Span("  $ "), words, None)) == ["  $ A='1 2' vllm serve /m --port 8888"]
+
+
+def test_a_word_longer_than_the_line_stays_whole():
+    assert shown(command(Span("$ "), ["run", "x" * 30], 20)) == ["$ run \\", "    " + "x" * 30]
+
+
+@pytest.mark.parametrize(
+    ("text", "rows"),
+    [
+        ("set PORT to another", ["set PORT to another"]),
+        (
+            "plug the cable in, at both ends; then `ip -br link show eth9` says LOWER_UP",
+            ["plug the cable in, at both ends;", "then `ip -br link show eth9` says LOWER_UP"],
+        ),
+        (
+            "sudo swapoff -a && sudo swapon -a   (before a boot); none: sudo fallocate -l 16G /swapfile",
+            ["sudo swapoff -a && sudo swapon -a", "(before a boot);", "none: sudo fallocate -l 16G /swapfile"],
+        ),
+        ("on b: sudo ufw allow from " + "10.40.0.1 " * 6, ["on b: sudo ufw allow from " + "10.40.0.1 " * 6]),
+        ("words " * 12, ["words words words words words words words", "words words words words words"]),
+    ],
+)
+def test_advice_is_wrapped_but_for_what_is_typed(text, rows):
+    said = shown(advice("try", text, 52, Tone.GOOD))
+    assert [one[10:] for one in said] == [row.rstrip() for row in rows]

@@ -132,6 +132,17 @@ def test_a_plan_shows_every_command_as_it_would_be_typed():
     ]
 
 
+def test_a_long_path_and_a_long_command_of_a_plan_fit_80_columns():
+    path = "~/.local/state/sparkctl/deployments/stand-in/boots/BOOT/rank0/guard-spec.json"
+    steps = (
+        PlannedStep("a", "w", path=path, size=812, mode="600"),
+        PlannedStep("a", "r", ("vllm", *(["--flag"] * 14))),
+    )
+    said = text(PlanReport("demo", (PlannedStage("prepare", steps),)), 80)
+    assert said[2:4] == [f"    > {path}", "      812 B, mode 600"]
+    assert said[5:] == [f"    $ vllm {' '.join(['--flag'] * 9)} \\", f"        {' '.join(['--flag'] * 5)}"]
+
+
 def test_an_empty_plan_says_so():
     assert text(PlanReport("demo", ())) == ["nothing to do for demo"]
 
