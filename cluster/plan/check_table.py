@@ -244,6 +244,8 @@ CHECKS: tuple[Contract, ...] = (
         WARNING,
         source="tonyd2wild pull 35; MiaAI-Lab V4 kit 146",
         date="2026-09-30",
+        unless="a port that no rank uses",
+        fix="sudo fwupdmgr update, then reboot",
     ),
     Contract(
         "FABRIC.SUBNET",
@@ -271,6 +273,8 @@ CHECKS: tuple[Contract, ...] = (
         WARNING,
         source="spark-pulse pull 60",
         date="2026-09-30",
+        unless="all ranks are on one machine",
+        fix="sudo rm /etc/machine-id && sudo systemd-machine-id-setup   (on one of them, then reboot it)",
     ),
     Contract(
         "HOST.SSH_KEY",

@@ -11,7 +11,7 @@ from cluster.model.units import format_bytes
 GIB = 2**30
 SPARK = 100 * GIB  # below it a machine is none, and figures made for one mean nothing
 SYSTEM_USERS = 1000
-IMAGE_ROOM = 1536
+ONE_IMAGE, IMAGE_ROOM = 1025, 1536
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +124,7 @@ def nccl_file(sight: Sight) -> str | None:
 
 def device_cgroup(sight: Sight) -> str | None:
     is_native = sight.settings.launch.runtime is RuntimeKind.NATIVE
-    return "" if is_native or sight.facts.host.devices else "containers run without container device files (CDI)"
+    return "" if is_native or sight.facts.host.devices else "no container device files (CDI) here"
 
 
 def vision_chunk(sight: Sight) -> str | None:
@@ -134,11 +134,20 @@ def vision_chunk(sight: Sight) -> str | None:
     return f"MAX_NUM_BATCHED_TOKENS={tokens} with vision on"
 
 
+def vision_chunk_proved(sight: Sight) -> bool:
+    tokens = sight.settings.serve.max_num_batched_tokens
+    return tokens is not None and tokens < ONE_IMAGE
+
+
 def exl3_streams(sight: Sight) -> str | None:
     tuning = sight.settings.tuning
     if sight.settings.serve.quantization != "exl3" or (tuning.no_shared_experts_stream and tuning.serial_streams):
         return ""
     return "EXL3 with more than one stream"
+
+
+def exl3_streams_proved(sight: Sight) -> bool:
+    return sight.settings.serve.max_num_seqs != 1
 
 
 def filled(fix: str, sight: Sight) -> str:

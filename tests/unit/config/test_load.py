@@ -341,11 +341,11 @@ def test_a_secret_has_no_place_on_the_command_line_or_in_a_shared_file(here):
 
 
 def test_a_secret_that_differs_is_said_without_its_value(here):
-    found = here(env="HF_TOKEN=one\n", environ={"SPARKCTL_HF_TOKEN": "two"})
+    found = here(env="HF_TOKEN=hf_one\n", environ={"SPARKCTL_HF_TOKEN": "hf_two"})
     assert [str(one) for one in found.warnings] == [
         ".env:1: environment SPARKCTL_HF_TOKEN wins over .env:1 for HF_TOKEN"
     ]
-    assert "two" not in repr(found)
+    assert "hf_two" not in repr(found)
 
 
 def test_stopping_needs_the_nodes_only(here):

@@ -117,6 +117,51 @@ def test_settings_can_be_traps_too():
     assert told(judged(one)) == []
 
 
+def severity_of(check, settings):
+    return next(one.severity for one in judged(settings) if one.id == check)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "severity"), [(1024, Severity.REFUSAL), (1025, Severity.WARNING), (1536, Severity.OK)]
+)
+def test_an_image_that_cannot_fit_a_chunk_is_refused(tokens, severity):
+    settings = pair(serve=Serve(model="/m", language_model_only=False, max_num_batched_tokens=tokens))
+    assert severity_of("SERVE.VISION_CHUNK", settings) is severity
+
+
+@pytest.mark.parametrize(("seqs", "severity"), [(None, Severity.REFUSAL), (2, Severity.REFUSAL), (1, Severity.WARNING)])
+def test_two_streams_on_one_lock_buffer_are_refused_where_two_requests_may_meet(seqs, severity):
+    settings = pair(serve=Serve(model="/m", quantization="exl3", max_num_seqs=seqs))
+    assert severity_of("SERVE.EXL3_STREAMS", settings) is severity
+
+
+# Everything that boots were reported to die of, by the check that sees it.
+REPORTED = {
+    "kernel 7.0 keeps memory for kexec handover, ib_reg_mr ENOMEM": "HOST.KHO",
+    "firmware that wires the second half with 2 PCIe lanes": "FABRIC.PCIE",
+    "RemoveIPC without linger": "HOST.REMOVE_IPC",
+    "earlyoom": "MEM.KILLERS",
+    "ufw on the rails": "HOST.FIREWALL",
+    "memlock": "HOST.MEMLOCK",
+    "min_free_kbytes": "HOST.MIN_FREE",
+    "swap": "HOST.SWAP",
+    "stale caches of compiled kernels": "HOST.JIT_STALE",
+    "caches of compiled kernels on NFS": "HOST.JIT_NFS",
+    "a GPU held down by a power cap": "HOST.GPU_CLOCK",
+    "one machine id on two nodes": "HOST.MACHINE_ID",
+    "daemon-reload and device cgroups": "HOST.DEVICE_CGROUP",
+    "vision with a chunk below 1025": "SERVE.VISION_CHUNK",
+    "two EXL3 streams on one lock buffer": "SERVE.EXL3_STREAMS",
+}
+
+
+@pytest.mark.parametrize("trap", REPORTED)
+def test_what_was_reported_has_a_rule_that_is_complete(trap):
+    rule = contract(REPORTED[trap])
+    assert rule is not None
+    assert all((rule.looks_at, rule.why, rule.fix, rule.source, rule.date, rule.unless)), rule
+
+
 def test_a_fix_names_what_is_on_the_node():
     found = {one.id: one.fix for one in judged(lingers=False, firewall_on=True)}
     assert found["HOST.REMOVE_IPC"] == "loginctl enable-linger op"
