@@ -1,7 +1,8 @@
 """`image`: bringing an image to the other node, with sparkctl and with what people type, between two real engines.
 
-A 2 GB image of eight layers, then one that differs in a top layer of 50 MB, then nothing new. Bytes are those that the
-receiving end's network interface counted; the link is a veth pair between two namespaces of its own.
+A 2 GB image of eight layers, then one that differs in a top layer of 50 MB, then nothing new; and the first shipment
+once more, its link cut at half of it, and again. Bytes are those that the receiving end's network interface counted;
+the link is a veth pair between two namespaces of its own.
 """
 
 import contextlib
@@ -10,6 +11,7 @@ import shutil
 import subprocess
 import tarfile
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -18,6 +20,7 @@ from pathlib import Path
 from random import Random
 
 from cluster.app.ship import Side, Way, ship
+from cluster.errors import Unreachable
 from cluster.node.engine import Engine
 from cluster.node.local import LocalNode
 from tests.bench.measure import CannotMeasure, Result, say
@@ -64,6 +67,7 @@ class Ground:
     head: Dockerd
     worker: Dockerd
     ssh: tuple[str, ...]
+    server: Sshd
 
     def measure(self, act: Callable[[], None]) -> Taken:
         os.sync()
@@ -93,20 +97,25 @@ def run() -> Result:
             taken[name] = (acts[0], acts[1], acts[2])
             said = ", ".join(f"{one.bytes / 1e6:.1f} MB in {one.seconds} s" for one in acts)
             say(f"{name}: first ship, one layer changed, nothing changed: {said}")
-    ours, pipe = taken["sparkctl"], taken["pipe"]
+        ours, pipe = taken["sparkctl"], taken["pipe"]
+        cut = cut_at_half(ground, ours[0].bytes)
+    resent = cut[0].bytes + cut[1].bytes - ours[0].bytes
+    say(f"cut at half: {cut[0].bytes / 1e6:.1f} MB, then {cut[1].bytes / 1e6:.1f} MB: {resent / 1e6:.1f} MB sent twice")
     return Result(
         ratios={
             "reship_bytes_over_layer": round(ours[1].bytes / TOP, 3),
             "noop_bytes": ours[2].bytes,
             "first_ship_time_over_pipe": round(ours[0].seconds / pipe[0].seconds, 3),
             "reship_time_over_pipe": round(ours[1].seconds / pipe[1].seconds, 3),
+            "resent_over_layer": round(resent / LAYER, 3),
         },
         figures={
             f"{name}_{step}_{unit}": getattr(one, unit)
             for name, each in taken.items()
             for step, one in zip(("first", "reship", "noop"), each, strict=True)
             for unit in ("seconds", "bytes")
-        },
+        }
+        | {"cut_bytes": cut[0].bytes, "resumed_bytes": cut[1].bytes, "resumed_seconds": cut[1].seconds},
     )
 
 
@@ -134,16 +143,39 @@ def by_staging(ground: Ground, name: str) -> None:
 
 def by_sparkctl(ground: Ground, name: str) -> None:
     """What `sparkctl image ship` does once it knows both engines; nothing at all when the layers are the same."""
-    node = LocalNode("head")
-    sides = [_side(node, one) for one in (ground.head, ground.worker)]
-    image, there = (side.engine.image(name) for side in sides)
-    if image is None:
-        raise CannotMeasure(f"the head has no {name}")
-    if there is None or there.layers != image.layers:
-        ship(sides[0], sides[1], image, (name,), Way(ground.ssh, staging=str(ground.folder / "blobs")), lambda _: None)
-    for side in sides:
-        side.engine.close()
-    node.close()
+    way = Way(ground.ssh, staging=str(ground.folder / "blobs"))
+    with contextlib.closing(LocalNode("head")) as node, contextlib.ExitStack() as stack:
+        sides = [_side(node, one) for one in (ground.head, ground.worker)]
+        for side in sides:
+            stack.callback(side.engine.close)
+        image, there = (side.engine.image(name) for side in sides)
+        if image is None:
+            raise CannotMeasure(f"the head has no {name}")
+        if there is None or there.layers != image.layers:
+            ship(sides[0], sides[1], image, (name,), way, lambda _: None)
+
+
+def cut_at_half(ground: Ground, whole: int) -> tuple[Taken, Taken]:
+    """A first shipment that loses its link in the middle, and the same command again."""
+    ground.forget()
+    before = ground.link.received()
+
+    def cut() -> None:
+        while ground.link.received() < before + whole // 2:
+            time.sleep(0.05)
+        ground.server.kill_sessions()
+
+    def ended() -> None:
+        with contextlib.suppress(Unreachable):
+            by_sparkctl(ground, NAMES[0])
+            raise CannotMeasure("the link was cut, and the shipment did not end")
+        time.sleep(5)  # what arrived is still loaded
+
+    cutter = threading.Thread(target=cut, daemon=True)
+    cutter.start()
+    first = ground.measure(ended)
+    cutter.join()
+    return first, ground.measure(lambda: by_sparkctl(ground, NAMES[0]))
 
 
 def _side(node: LocalNode, daemon: Dockerd) -> Side:
@@ -172,7 +204,7 @@ def prepared(folder: Path) -> Iterator[Ground]:
         for name in NAMES:
             say(f"making {name}: {LAYERS} layers of {LAYER // 10**6} MB, one of {TOP // 10**6} MB")
             load_image(head, name)
-        yield Ground(folder, link, head, worker, (*through, "-c", "aes128-gcm@openssh.com", "node"))
+        yield Ground(folder, link, head, worker, (*through, "-c", "aes128-gcm@openssh.com", "node"), server)
 
 
 @contextlib.contextmanager
