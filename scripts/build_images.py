@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Build the demo image on a container engine: a Debian root, vLLM for CPU, the self-test, the recipe's stamp.
+"""Build the demo image on a container engine: a Debian root, vLLM for CPU, the overlay, its self-test, its stamp.
 
     python3 scripts/build_images.py demo [--engine /var/run/docker.sock]
-    python3 scripts/build_images.py base             only the root that it starts from, in the cache
+    python3 scripts/build_images.py base             only the root that it starts from; says its path last
     python3 scripts/build_images.py image            only the image, on an engine that has the base
 
 The root is made once and kept in $SPARKCTL_IMAGE_CACHE, or in ~/.cache/sparkctl/images. Standard library only.
@@ -23,11 +23,13 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 SUITE = "bookworm"
-PACKAGES = ("python3", "python3-dev", "gcc", "libc6-dev", "libnuma1", "libstdc++6", "libgomp1")
+PACKAGES = ("python3", "python3-dev", "gcc", "g++", "libc6-dev", "make", "libnuma1", "libstdc++6", "libgomp1")
+# What builds the overlay's wheel, inside, where nothing can be downloaded.
+BUILDER = "hatchling==1.33.0"
 BASE, NAME = f"sparkctl-demo-base:{SUITE}", "sparkctl-demo:1"
 # What a text model on a CPU never opens, and a third of the image.
 LEFT_OUT = re.compile(r"/(__pycache__/test_|tests?/)|/torch/(include|share|test)/|/torch/.*\.a$|/var/(cache|lib)/apt/")
-STEPS = ("steps",)
+DOCKERFILE = "images/demo/Dockerfile"
 
 
 class BuildError(Exception):
@@ -49,15 +51,19 @@ def make_base() -> Path:
     if archive.exists():
         return archive
     folder.mkdir(parents=True, exist_ok=True)
-    root = folder / f"root-{SUITE}"
-    if not (root / "usr/bin/gcc").exists():
+    root = folder / f"root-{SUITE}-{digest(*PACKAGES)[:8]}"
+    if not root.exists():
         debootstrap(root)
+    wheels = download(folder)
     say("packing root and vLLM")
     unfinished = archive.with_suffix(".new")
     with tarfile.open(unfinished, "w") as tar:
         for name in sorted(path.name for path in root.iterdir()):
             tar.add(root / name, arcname=name, filter=kept)
         add_vllm(tar, ROOT / ".venv-vllm")
+        tar.add(wheels, arcname="opt/wheels")
+    for older in folder.glob("demo-base-*.tar"):
+        older.unlink()
     unfinished.replace(archive)
     return archive
 
@@ -67,18 +73,35 @@ def base_stamp() -> str:
     provisioned = ROOT / ".venv-vllm" / "provisioned.json"
     if not provisioned.exists():
         raise BuildError("there is no vLLM for CPU; run: python3 scripts/provision.py vllm")
-    text = "\n".join((SUITE, *PACKAGES, LEFT_OUT.pattern, provisioned.read_text()))
-    return hashlib.sha256(text.encode()).hexdigest()[:12]
+    return digest(SUITE, *PACKAGES, BUILDER, LEFT_OUT.pattern, provisioned.read_text())[:12]
+
+
+def digest(*parts: str) -> str:
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+
+def download(folder: Path) -> Path:
+    """The builder's wheels; they hold no code of any one machine."""
+    wheels = folder / f"wheels-{digest(BUILDER)[:8]}"
+    if not wheels.exists():
+        say(f"downloading {BUILDER}")
+        unfinished = wheels.with_suffix(".new")
+        run(str(ROOT / ".venv-vllm/bin/python"), "-m", "pip", "download", "--quiet", "--dest", str(unfinished), BUILDER)
+        unfinished.replace(wheels)
+    return wheels
 
 
 def debootstrap(root: Path) -> None:
     if shutil.which("debootstrap") is None or os.geteuid() != 0:
         raise BuildError("a root is made by root, with debootstrap; run: apt-get install debootstrap")
     say(f"debootstrap {SUITE}: about two minutes, once")
-    words = ("debootstrap", "--variant=minbase", f"--include={','.join(PACKAGES)}", SUITE, str(root))
+    unfinished = root.with_suffix(".new")
+    shutil.rmtree(unfinished, ignore_errors=True)
+    words = ("debootstrap", "--variant=minbase", f"--include={','.join(PACKAGES)}", SUITE, str(unfinished))
     done = subprocess.run(words, capture_output=True, text=True)
     if done.returncode:
         raise BuildError("\n".join(("debootstrap failed", *done.stdout.splitlines()[-5:])))
+    unfinished.replace(root)
 
 
 def kept(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
@@ -110,31 +133,29 @@ def import_base(engine: str) -> None:
 
 
 def build(engine: str) -> None:
-    docker = ("docker", "-H", f"unix://{engine}")
-    with tempfile.TemporaryDirectory() as folder:
-        context = Path(folder)
-        shutil.copy2(ROOT / "images/demo/Dockerfile", context)
-        for name in STEPS:
-            shutil.copytree(ROOT / "images" / name, context / name)
-        stamp = recipe_stamp(context)
-        run(*docker, "build", "--network=none", "--tag", NAME, "--build-arg", f"RECIPE_STAMP={stamp}", str(context))
-    say(f"{NAME} is built, stamp {stamp[:12]}")
-
-
-def recipe_stamp(context: Path) -> str:
+    """As `sparkctl image build` does it, without sparkctl's dependencies."""
     sys.path.insert(0, str(ROOT))
-    from cluster.plan.image import RecipeFile, stamp
+    from cluster.agent.build import build as build_image
+    from cluster.agent.recipe import recipe
+    from cluster.plan.dockerfile import read_dockerfile
+    from cluster.plan.image import STAMP_LABEL, RecipeFile, belongs, stamp
 
-    return stamp(
-        RecipeFile(str(path.relative_to(context)), path.stat().st_mode, hashlib.sha256(path.read_bytes()).hexdigest())
-        for path in sorted(context.rglob("*"))
-        if path.is_file()
-    )
+    under = read_dockerfile((ROOT / DOCKERFILE).read_text()).copied
+    found = recipe({"folder": str(ROOT), "file": DOCKERFILE, "under": under})
+    files = [one for one in found["files"] if belongs(one["path"])]
+    for name in found["untracked"]:
+        say(f"git does not know {name}: left out")
+    made = stamp(RecipeFile(one["path"], one["mode"], one["digest"]) for one in files)
+    words = ["--network", "none", "--tag", NAME, "--file", DOCKERFILE, "--label", f"{STAMP_LABEL}={made}"]
+    log = str(cache() / "demo.log")
+    code = build_image({"folder": str(ROOT), "files": files, "engine": f"unix://{engine}", "words": words, "log": log})
+    if code:
+        raise BuildError(f"docker build ended with exit code {code}; the whole log: {log}")
+    say(f"{NAME} is built, stamp {made[:12]}")
 
 
 def run(*words: str) -> None:
-    environment = {**os.environ, "DOCKER_BUILDKIT": "0"}  # the builder that every engine brings along
-    done = subprocess.run(words, capture_output=True, text=True, env=environment)
+    done = subprocess.run(words, capture_output=True, text=True)
     if done.returncode:
         lines = (done.stdout + done.stderr).splitlines()[-20:]
         raise BuildError("\n".join((f"{' '.join(words[:4])} failed with exit code {done.returncode}", *lines)))

@@ -1,4 +1,7 @@
-"""The main job in containers: two nodes with an engine each, one image built on the head and sent to the worker."""
+"""The main job in containers: two nodes with an engine each, one image built on the head and sent to the worker.
+
+The image is the demo's: a Debian root, vLLM for CPU, the overlay compiled inside, its self-test run at build.
+"""
 
 from __future__ import annotations
 
@@ -21,12 +24,21 @@ from tests.lab.test_story import ANSWER, API, QUESTION, SETTINGS
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from tests.lab.cli import Said
     from tests.lab.node import Node
 
 pytestmark = pytest.mark.lab
 
 IMAGE = "sparkctl-demo:1"
 CACHE = Path(os.environ.get("SPARKCTL_IMAGE_CACHE") or Path.home() / ".cache/sparkctl/images")
+BOXED = SETTINGS | {
+    "RUNTIME": "container",
+    "IMAGE": IMAGE,
+    "IMAGE_FOLDER": str(REPOSITORY),
+    "IMAGE_FILE": "images/demo/Dockerfile",
+    "IMAGE_BUILD_NETWORK": "none",
+    "READY_TIMEOUT": "10min",
+}
 
 
 @pytest.fixture(scope="module")
@@ -36,40 +48,46 @@ def base(lab_ground: None) -> Path:
         pytest.skip(f"not run: {reason}")
     if not (REPOSITORY / ".venv-vllm" / "provisioned.json").is_file():
         pytest.skip("not run: no CPU vLLM here; `python3 scripts/provision.py vllm` installs it")
-    made = build("base", str(REPOSITORY))
+    words = (sys.executable, REPOSITORY / "scripts/build_images.py", "base")
+    # A node has a ~/.cache of its own: it sees the cache where it sees nothing else.
+    environment = {**os.environ, "SPARKCTL_IMAGE_CACHE": str(CACHE)}
+    made = subprocess.run(words, capture_output=True, text=True, env=environment)
     if made.returncode:
         pytest.skip(f"not run: {made.stderr.strip()}")
-    return CACHE
-
-
-def build(what: str, where: str) -> subprocess.CompletedProcess[str]:
-    words = (sys.executable, f"{where}/scripts/build_images.py", what)
-    return subprocess.run(words, capture_output=True, text=True, env={**os.environ, "SPARKCTL_IMAGE_CACHE": str(CACHE)})
+    return Path(made.stdout.split()[-1])
 
 
 @pytest.fixture(scope="module")
 def lab(base: Path) -> Iterator[Lab]:
-    # A node has a ~/.cache of its own: it sees the cache where it sees nothing else.
     with Lab.up(small_disk_size="320m") as nodes, contextlib.ExitStack() as stack:
         for node in nodes.nodes:
             stack.enter_context(engine_in(node))
-        archive = next(base.glob("demo-base-*.tar"))
-        words = (
-            "docker",
-            "-H",
-            f"unix://{nodes.a.path(SOCKET)}",
-            "import",
-            str(archive),
-            "sparkctl-demo-base:bookworm",
-        )
+        socket = f"unix://{nodes.a.path(SOCKET)}"
+        words = ("docker", "-H", socket, "import", base, "sparkctl-demo-base:bookworm")
         subprocess.run(words, check=True, capture_output=True)
-        nodes.a.run(("python3", str(REPOSITORY / "scripts/build_images.py"), "image"), check=True, timeout=600)
         yield nodes
 
 
+@pytest.fixture(scope="module")
+def built(lab: Lab) -> Said:
+    return Cli(lab.a, BOXED)("image", "build", timeout=900)
+
+
 @pytest.fixture
-def sparkctl(lab: Lab) -> Cli:
-    return Cli(lab.a, SETTINGS | {"RUNTIME": "container", "IMAGE": IMAGE, "READY_TIMEOUT": "10min"})
+def sparkctl(lab: Lab, built: Said) -> Cli:
+    assert built.code == 0, (built.result, built.err)
+    return Cli(lab.a, BOXED)
+
+
+def test_the_image_is_built_once_with_the_overlay_and_its_self_test(lab: Lab, built: Said, sparkctl: Cli) -> None:
+    assert built.code == 0, (built.result, built.err)
+    steps = built.of("progress")
+    assert (steps[-1]["current"], steps[-1]["total"], steps[-1]["unit"]) == (6, 6, "steps")
+    (log,) = lab.a.path("/root/.cache/sparkctl/builds").glob("*.log")
+    assert "spark-overlay: library, plugin and rows: ok" in log.read_text()
+    stamp = built.of("image")[-1]["nodes"][0]["stamp"]
+    again = sparkctl("image", "build").of("image")[-1]
+    assert (again["nodes"][0]["stamp"], again["notes"][0].rpartition(": ")[2]) == (stamp, "nothing was built")
 
 
 def test_an_image_that_only_the_head_has_is_sent_once(lab: Lab, sparkctl: Cli) -> None:
@@ -90,7 +108,7 @@ def test_an_image_that_only_the_head_has_is_sent_once(lab: Lab, sparkctl: Cli) -
 def test_a_head_that_may_not_log_in_is_told_what_to_type(lab: Lab) -> None:
     """From the laptop, which reaches both nodes itself; layers go from head to worker, and the head has no key."""
     docker(lab.b, "rmi", "-f", IMAGE, check=True)
-    sparkctl = Cli(lab.laptop, SETTINGS | {"RUNTIME": "container", "IMAGE": IMAGE, "HEAD_SSH": "spark-a"})
+    sparkctl = Cli(lab.laptop, BOXED | {"HEAD_SSH": "spark-a"})
     with hidden(lab.a.path("/root/.ssh/id_ed25519")):
         failed = sparkctl("image", "ship").failed
         assert (failed["error"], failed["where"], failed["exit"]) == ("LoginRefused", "worker", 3)
@@ -116,6 +134,8 @@ def test_two_nodes_serve_from_one_image_that_only_the_head_had(lab: Lab, sparkct
         assert len(ours(node)) == 1
         assert docker(node, "ps", "-q", "--filter", "name=stranger").stdout.strip()
     assert sparkctl("status").code == 0
+    said = sparkctl("logs", "--lines", "2000", "--grep", "spark_overlay .* active in vLLM").of("log-line")
+    assert {line["rank"] for line in said} == {0, 1}
 
     ended = sparkctl("stop")
     assert (ended.code, ended.result["event"]) == (0, "stopped")
