@@ -15,7 +15,7 @@ from cluster.model.deployment import rank_dir
 from cluster.model.events import Emit, Finding, Severity, Told
 from cluster.model.facts import Identity, NodeFacts
 from cluster.model.settings import Settings
-from cluster.plan.boxes import BoxSeen, box_of, check_boxes, check_later
+from cluster.plan.boxes import BoxSeen, box_of, check_boxes, check_labelled, check_later
 from cluster.plan.engram import check_overlay, check_tables
 from cluster.plan.launch import Wiring, written_digest
 from cluster.plan.preflight import check_equal, refusals
@@ -109,7 +109,7 @@ def bring_image(session: Session, emit: Emit, forced: frozenset[str]) -> tuple[B
     settings = session.settings
     bring(session, emit, wish_of(settings))
     hosts = look_at_boxes(session)
-    judge(list(check_boxes(settings, hosts)), emit, forced)
+    judge([*check_boxes(settings, hosts), *check_labelled(settings, hosts)], emit, forced)
     return tuple(box_of(settings, node, hosts[node.name]) for node in settings.nodes)
 
 

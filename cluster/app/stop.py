@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from cluster.app.boxes import say_strays
 from cluster.app.lock import held
 from cluster.app.observe import facts_of
 from cluster.app.pace import REAL, Pace
@@ -32,6 +33,7 @@ def end(session: Session, emit: Emit, pace: Pace) -> Stopped:
     with Stages(emit, pace.clock).stage("stop", tuple(session.nodes)):
         outcomes = session.attempt(lambda node: _stop_node(node, session))
         _check(session, outcomes)
+        say_strays(session, emit)
     _note(session, kept, emit)
     ended = {name: one for name, one in outcomes.items() if isinstance(one, NodeStopped)}
     ranks = tuple(one for name, stopped in ended.items() for one in _ranks(name, stopped))

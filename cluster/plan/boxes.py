@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from cluster.model.containers import Box, EngineSeen, ImageSeen, Mount, with_targets
+from cluster.model.containers import LABEL, Box, ContainerSeen, EngineSeen, ImageSeen, Mount, with_targets
 from cluster.model.events import Finding, Severity
 from cluster.model.nodes import NodeSettings
 from cluster.model.settings import Settings
@@ -18,16 +18,22 @@ CACHES = (
 # Named, for with the engine's own hook alone a daemon-reload of the host takes them from a running rank.
 NVIDIA = ("/dev/nvidia0", "/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools")
 RDMA = "/dev/infiniband"
+LIVING = ("running", "paused", "restarting")
 
 
 @dataclass(frozen=True, slots=True)
 class BoxSeen:
-    """One node as a container's host: `devices` are those of RDMA and NVIDIA that exist there."""
+    """One node as a container's host.
+
+    devices   those of RDMA and NVIDIA that exist there
+    labelled  containers that carry the label of this deployment
+    """
 
     engine: EngineSeen
     image: ImageSeen | None
     home: str
     devices: tuple[str, ...]
+    labelled: tuple[ContainerSeen, ...] = ()
 
 
 def box_of(settings: Settings, node: NodeSettings, seen: BoxSeen) -> Box:
@@ -84,6 +90,31 @@ def check_boxes(settings: Settings, seen: Mapping[str, BoxSeen]) -> tuple[Findin
     if len(images) == len(seen):
         found.append(_equal(images))
     return tuple(found)
+
+
+def label_of(settings: Settings) -> dict[str, str]:
+    """By which containers of a deployment are found."""
+    return {f"{LABEL}deployment": settings.deployment}
+
+
+def check_labelled(settings: Settings, seen: Mapping[str, BoxSeen]) -> tuple[Finding, ...]:
+    """CONTAINER.LABEL, when no rank of ours is on record as living. What ended of our own making is no trouble."""
+    return tuple(_labelled(settings, name, one) for name, one in seen.items())
+
+
+def _labelled(settings: Settings, node: str, seen: BoxSeen) -> Finding:
+    strays = [one for one in seen.labelled if is_stray(settings, one)]
+    if not strays:
+        return Finding("CONTAINER.LABEL", Severity.OK, node, f"none but ours has the label {settings.deployment}")
+    names = ", ".join(f"{one.name} ({one.state})" for one in strays)
+    observed = f"{names} has the label of deployment {settings.deployment}, and no start on record made it"
+    fix = f"on {node}: docker rm -f {' '.join(one.name for one in strays)}; or another name: DEPLOYMENT="
+    return Finding("CONTAINER.LABEL", Severity.REFUSAL, node, observed, "no such container", fix)
+
+
+def is_stray(settings: Settings, one: ContainerSeen) -> bool:
+    """It lives although no rank of ours does, or it does not have a name as we give."""
+    return one.state in LIVING or not one.name.startswith(f"sparkctl-{settings.deployment}-rank")
 
 
 def _present(settings: Settings, node: str, seen: BoxSeen) -> Finding:

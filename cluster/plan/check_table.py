@@ -87,6 +87,14 @@ CHECKS: tuple[Contract, ...] = (
         REFUSAL,
     ),
     Contract(
+        "CONTAINER.LABEL",
+        "containers that carry the label of this deployment, right before ours are created",
+        "none that runs, and none of another's making",
+        "what nobody has on record holds memory and ports, and is not ours to end",
+        REFUSAL,
+        unless="nothing is about to be created",
+    ),
+    Contract(
         "MEM.BOOT_MARGIN",
         "MemAvailable of every node, against what the weights, the KV pool and the boot take",
         "enough of it",

@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from cluster.model.containers import Box, EngineSeen, ImageSeen, Mount
+from cluster.model.containers import Box, ContainerSeen, EngineSeen, ImageSeen, Mount
 from cluster.model.events import Severity
 from cluster.model.kit import Image
 from cluster.model.nodes import NodeSettings
 from cluster.model.settings import Launch, RuntimeKind, Serve
 from cluster.model.units import Bytes
-from cluster.plan.boxes import BoxSeen, box_of, check_boxes
+from cluster.plan.boxes import BoxSeen, box_of, check_boxes, check_labelled
 from cluster.plan.image import same_image
 from tests.build import pair
 
@@ -90,3 +90,22 @@ def test_a_container_runs_the_image_by_its_id_with_what_its_node_has():
         devices=devices,
         gpus=True,
     )
+
+
+STRANGER = ContainerSeen("f00d", "web", "sha256:9", "exited", 0, 0, (("sparkctl.deployment", "demo"),))
+
+
+@pytest.mark.parametrize(
+    ("name", "state", "refused"),
+    [
+        ("web", "exited", True),  # somebody else's, with our label
+        ("sparkctl-demo-rank0-20261130T120000Z-0001", "running", True),  # ours, and nobody has it on record
+        ("sparkctl-demo-rank0-20261130T120000Z-0001", "exited", False),
+        ("sparkctl-demo-rank0-20261130T120000Z-0001", "created", False),
+    ],
+)
+def test_a_container_with_our_label_that_no_start_made_is_refused(name, state, refused):
+    settings = replace(SETTINGS, deployment="demo")
+    found = check_labelled(settings, {"spark-a": seen(HEAD, labelled=(replace(STRANGER, name=name, state=state),))})
+    assert [one.severity is Severity.REFUSAL for one in found] == [refused]
+    assert not refused or f"docker rm -f {name}" in found[0].fix
