@@ -8,6 +8,7 @@ import random
 import struct
 import time
 import zlib
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from cluster.agent.pack_chunks import in_parallel, keep_sums, progress
@@ -40,7 +41,7 @@ def check(job: Job, samples: int, full: bool, threads: int) -> None:
         if size != job.size:
             fault = "TRUNCATED" if size < job.size else "TRAILING_BYTES"
             refuse(fault, "%s has %d bytes, must have %d" % (job.out, size, job.size))
-        check_samples(job, file, samples)
+        check_samples(job, file, samples, threads)
     finally:
         os.close(file)
     if full:
@@ -68,16 +69,19 @@ def check_header(job: Job, seen: bytes) -> None:
             refuse(fault, "%s %s" % (job.out, text))
 
 
-def check_samples(job: Job, file: int, samples: int) -> None:
+def check_samples(job: Job, file: int, samples: int, threads: int) -> None:
     rows = {0, job.rows - 1, *(random.randrange(job.rows) for _ in range(samples))}
-    with open(job.source, "rb", buffering=0) as source:
+    with open(job.source, "rb", buffering=0) as source, ThreadPoolExecutor(threads) as pool:
         for descriptor in (file, source.fileno()):
             os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)  # no reading ahead
-        for row in sorted(rows):
+
+        def compare(row: int) -> None:
             weight = os.pread(source.fileno(), WEIGHT, job.weight_at + (job.low + row) * WEIGHT)
             scale = os.pread(source.fileno(), SCALE, job.scale_at + (job.low + row) * SCALE)
             if os.pread(file, ROW, job.place(row)) != weight + scale:
                 refuse("WRONG_BYTES", "%s: row %d is not that of %s" % (job.out, job.low + row, job.source))
+
+        list(pool.map(compare, sorted(rows)))  # the list raises what was refused
     os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
 
 

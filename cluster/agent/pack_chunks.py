@@ -12,7 +12,8 @@ from typing import Any, Iterator
 from cluster.agent.pack_job import Job, say
 from cluster.agent.pack_rows import Reader
 
-SYNC_EVERY = 1.0  # seconds; oftener in the beginning, so that little is lost and something is seen
+OFTEN, SELDOM = 0.2, 4.0  # seconds between two batches
+WORTH = 20  # times as long as the last batch took to be made durable: while that is done, the disk does little else
 
 
 def progress(job: Job, done: int, rate: float) -> None:
@@ -20,7 +21,7 @@ def progress(job: Job, done: int, rate: float) -> None:
 
 
 def in_parallel(job: Job, chunks: list[int], act: Any, threads: int) -> Iterator[dict[int, int]]:
-    """What `act` gave for each chunk, in batches of about a second. The first failure ends it all."""
+    """What `act` gave for each chunk, in batches spaced by the caller's own work. The first failure ends it all."""
     todo: queue.SimpleQueue[int] = queue.SimpleQueue()
     results: queue.SimpleQueue[Any] = queue.SimpleQueue()
     for chunk in chunks:
@@ -45,18 +46,20 @@ def in_parallel(job: Job, chunks: list[int], act: Any, threads: int) -> Iterator
     for worker in workers:
         worker.start()
     try:
-        left, began = len(chunks), time.monotonic()
+        left, patience = len(chunks), 0.0
         while left:
-            batch = collect(results, left, min(SYNC_EVERY, (time.monotonic() - began) / 4))
+            batch = collect(results, left, patience)
             left -= len(batch)
+            began = time.monotonic()
             yield batch
+            patience = min(SELDOM, max(OFTEN, WORTH * (time.monotonic() - began)))
     finally:
         stopping.set()
         for worker in workers:
             worker.join()
 
 
-def collect(results: queue.SimpleQueue[Any], most: int, patience: float = SYNC_EVERY) -> dict[int, int]:
+def collect(results: queue.SimpleQueue[Any], most: int, patience: float) -> dict[int, int]:
     """At least one result, and whatever else comes until it is time to make them durable."""
     batch: dict[int, int] = {}
     until = time.monotonic() + patience

@@ -51,7 +51,7 @@ class Wanted:
     layers: tuple[int, ...] = ()
     out: str = ""
     gentle: bool = False
-    threads: int = 4
+    threads: int = 8
     reserve: int = RESERVE
 
 

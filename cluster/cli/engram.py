@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 @click.option("--layer", "layers", type=int, multiple=True, metavar="N", help="Only this layer; may be repeated.")
 @click.option("--out", default="", metavar="DIR", help="Folder on every node instead of HEAD_PACKED_DIR and the like.")
 @click.option("--gentle", is_flag=True, help="Last in line for processor and disk, beside a server that answers.")
-@click.option("--jobs", "-j", type=click.IntRange(1, 64), default=4, show_default=True, help="Threads on every node.")
+@click.option("--jobs", "-j", type=click.IntRange(1, 64), default=8, show_default=True, help="Threads on every node.")
 @click.option("--reserve", default="1GiB", metavar="SIZE", show_default=True, help="Room that must stay free.")
 @shared
 def pack(

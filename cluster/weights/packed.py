@@ -17,8 +17,8 @@ from cluster.weights.engram import Engram, Source, Table, owned_rows
 PAGE = 4096
 PAGE_NUMBER = 8  # bytes
 CHECKSUM = 4
-# What is read, written and has one checksum at a time, 4 MiB: whole pages of the file in either layout.
-CHUNK_ROWS = 15_360
+# What is read, written and has one checksum at a time, 2 MiB: whole pages of the file in either layout.
+CHUNK_ROWS = 7_680
 # The packer's program, part by part, as `runtime.bundle` joins them.
 PACKER = ("pack_job", "pack_rows", "pack_chunks", "pack_check", "pack")
 

@@ -80,7 +80,7 @@ def test_a_pack_is_asked_for_in_numbers():
         "high": 45,
         "total": 90,
         "layout": "paged",
-        "chunk_rows": 15_360,
+        "chunk_rows": CHUNK_ROWS,
         "source": "/model/48.safetensors",
         "weight_at": 1000,
         "scale_at": 2000,
