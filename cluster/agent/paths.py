@@ -10,7 +10,7 @@ import os
 import sys
 from typing import Any, Dict
 
-from cluster.agent.touch import mount_of, touched
+from cluster.agent.touch import mount_of, touched, worded
 
 
 def main(want: Dict[str, Any]) -> Dict[str, Any]:
@@ -19,7 +19,7 @@ def main(want: Dict[str, Any]) -> Dict[str, Any]:
         path = os.path.expanduser(folder)
         problem = touched(path)
         real = path if problem else os.path.realpath(path)
-        said[name] = {"path": folder, "kind": mount_of(real)[1], "problem": problem}
+        said[name] = {"path": folder, "kind": mount_of(real)[1], "problem": worded(problem)}
     return said
 
 

@@ -14,20 +14,13 @@ import json
 import os
 import random
 import sys
-from typing import Any, Dict, Iterator, List
+from typing import Any, Dict, List
 
+from cluster.agent.links import lying
 from cluster.agent.touch import mount_of
 
 BLOCK = 64 * 1024
 SMALL = 4 * 1024 * 1024
-
-
-def lying(folder: str) -> Iterator[str]:
-    for base, folders, names in os.walk(folder, followlinks=True):
-        folders[:] = sorted(one for one in folders if not one.startswith("."))
-        for name in sorted(names):
-            if not name.startswith("."):
-                yield os.path.relpath(os.path.join(base, name), folder)
 
 
 def places(name: str, size: int, seed: str, samples: int) -> List[int]:

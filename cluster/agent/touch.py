@@ -49,8 +49,8 @@ def mount_of(path: str) -> Tuple[str, str, str]:
     return best
 
 
-def touched(path: str) -> str:
-    """What is wrong with a folder, seen by a child that can be killed; empty when nothing is."""
+def touched(path: str) -> int:
+    """The errno that a folder gives a child of ours that can be killed; 0 when it can be read."""
     child = os.fork()
     if child == 0:
         try:
@@ -62,8 +62,11 @@ def touched(path: str) -> str:
     while time.monotonic() < deadline:
         gone, status = os.waitpid(child, os.WNOHANG)
         if gone:
-            code = os.WEXITSTATUS(status) if os.WIFEXITED(status) else 1
-            return WORDS.get(code, os.strerror(code)) if code else ""
+            return os.WEXITSTATUS(status) if os.WIFEXITED(status) else errno.EIO
         time.sleep(0.02)
     os.kill(child, signal.SIGKILL)  # not waited for: it may stay in the kernel for as long as the server is gone
-    return WORDS[errno.ETIMEDOUT]
+    return errno.ETIMEDOUT
+
+
+def worded(code: int) -> str:
+    return WORDS.get(code, os.strerror(code)) if code else ""

@@ -11,6 +11,7 @@ from cluster.model.settings import NodeSettings, Settings, is_alone
 from cluster.model.steps import Plan, Stage
 from cluster.plan.boxes import NVIDIA, RDMA, planned_box
 from cluster.plan.launch import Wiring, key_step, launch_spec
+from cluster.plan.share import shares
 from cluster.plan.shown import plan_report
 from cluster.runtime.base import RankSpec
 
@@ -53,6 +54,8 @@ def _notes(settings: Settings) -> list[str]:
             f"each container also gets, where the node has them: {RDMA} and memlock without a limit, "
             f"{', '.join(NVIDIA)}, and --gpus all"
         )
+    if shares(settings):
+        notes.append(f"first the weights are shared by {settings.weights.sync}, and proven: what `sparkctl share` does")
     notes.append("before this: checks on every node (addresses, ports, server, model, equal versions, disk, key file)")
     notes.append("after this: wait until every rank lives and one token was made")
     return notes

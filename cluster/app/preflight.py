@@ -8,6 +8,7 @@ from cluster.app.observe import told
 from cluster.app.pace import REAL, Pace
 from cluster.app.receipts import read_kept
 from cluster.app.session import OpenNode, Session
+from cluster.app.share import prospect
 from cluster.app.stages import Stages
 from cluster.app.status import examine
 from cluster.errors import SettingsError
@@ -17,6 +18,8 @@ from cluster.model.events import Emit
 from cluster.model.settings import Settings
 from cluster.plan.contracts import Purpose, contracts, is_asked, is_needed, unknown, with_contract
 from cluster.plan.imports import check_imports, is_in_venv, not_imported, wants_exl3
+from cluster.plan.share import shares
+from cluster.plan.share_checks import before_sharing
 from cluster.probe.imports import parse_imports
 
 IMPORT_LIMIT = 180.0  # a cold disk and a first look at the GPU
@@ -60,6 +63,8 @@ def look(
     runs = state is not State.ABSENT
     _, found = judge_all(session.settings, got, ports=purpose is Purpose.START and not runs)
     found += imports_of(session) if purpose is Purpose.RUNTIME else []
+    if shares(session.settings) and (not runs or purpose is Purpose.SHARE):
+        found = before_sharing(session.settings, found, prospect(session, emit))
     chosen = [one for one in found if is_needed(one.id, purpose) and is_asked(one.id, only)]
     shown = sorted((_unless_forced(one, forced) for one in chosen), key=lambda one: (ORDER.index(one.severity), one.id))
     return PreflightReport(

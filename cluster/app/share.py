@@ -16,6 +16,7 @@ from cluster.app.reach import reach
 from cluster.app.session import OpenNode, Session
 from cluster.app.stages import Stages
 from cluster.errors import Refused, SettingsError, StepFailed
+from cluster.model.checks import Finding
 from cluster.model.events import Emit, Severity, Told
 from cluster.model.kit import Sync
 from cluster.model.settings import Settings
@@ -24,6 +25,7 @@ from cluster.model.steps import Command, NodeName, Plan
 from cluster.model.units import Seconds
 from cluster.node.base import Node
 from cluster.plan.share import SAMPLES, Samples, parse_samples, unlike, want_of
+from cluster.plan.share_checks import impossible, planned
 from cluster.runtime.bundle import bundle
 from cluster.share import BETWEEN, BY_NAME
 from cluster.share.base import Folder, Reading, Share, Want, count, on_host, through
@@ -60,6 +62,17 @@ def chosen(session: Session, emit: Emit, backend: Sync) -> Sync:
         known = ", ".join(str(one) for one in BY_NAME)
         raise SettingsError(f"there is no backend {backend}", fix=f"WEIGHT_SYNC can be {known}")
     return backend
+
+
+def prospect(session: Session, emit: Emit) -> Finding:
+    """What an attach would have to do, or why it could not. Changes nothing."""
+    settings = session.settings
+    try:
+        kind = chosen(session, emit, settings.weights.sync)
+        sharing = Sharing(session, emit, Stages(emit), kind, want_of(settings))
+        return planned(settings, sharing.backend.attach(sharing.want, sharing.look()))
+    except (Refused, SettingsError) as error:
+        return impossible(error)
 
 
 @cache
@@ -208,7 +221,9 @@ class Sharing:
         asked = {"folder": reading.path, "seed": seed, "samples": SAMPLES}
         argv = ("python3", "-IS", "-", json.dumps(asked, separators=(",", ":")))
         command = through(
-            _at_home(node, reading), self.want, Command(argv, stdin=program("touch", "sample"), limit=READ_LIMIT)
+            _at_home(node, reading),
+            self.want,
+            Command(argv, stdin=program("touch", "links", "sample"), limit=READ_LIMIT),
         )
         return parse_samples(told(node, node.run(command)), f"{node.name}:{reading.path}")
 

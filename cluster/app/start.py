@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 
 from cluster import __version__
 from cluster.app.boxes import in_containers
+from cluster.app.bring import bring_weights, download
 from cluster.app.check import Checked, bring_image, check, compare_written
 from cluster.app.execute import Transaction
 from cluster.app.guard import guard_of
@@ -43,6 +44,7 @@ def start(
     """Serving at the end, or an error that says why not. A second start has nothing to do."""
     stages, session = Stages(emit, pace.clock), Session(settings, open_one, emit)
     try:
+        download(settings, open_one, emit)
         with stages.stage("connect", tuple(node.name for node in settings.nodes)):
             session.open().need_all()
         with held(session.head, settings, "start", emit):
@@ -56,6 +58,7 @@ def begin(session: Session, emit: Emit, stages: Stages, forced: frozenset[str], 
     running = _already(session, emit, stages, pace)
     if running is not None:
         return running
+    bring_weights(session, emit, stages, forced)
     with stages.stage("check"):
         checked = check(session, emit, forced, pace=pace)
     if in_containers(session.settings):

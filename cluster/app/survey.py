@@ -1,10 +1,10 @@
 """One look at all nodes for the checks, in two round trips, and everything the checks say about it."""
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from cluster.app.agents import source
-from cluster.app.observe import PROBES, REACHED, facts_of, identity_of
+from cluster.app.agents import agent, source
+from cluster.app.observe import DIGEST_LIMIT, PROBES, REACHED, facts_of, identity_of, told
 from cluster.app.pace import REAL, Pace
 from cluster.app.ranks import rank_of
 from cluster.app.session import Session
@@ -12,18 +12,22 @@ from cluster.model.events import Finding, Severity
 from cluster.model.facts import Identity, NodeFacts
 from cluster.model.host import Reached
 from cluster.model.rules import is_local
-from cluster.model.settings import Settings, is_alone
+from cluster.model.settings import NodeSettings, Settings, is_alone
+from cluster.node.base import Node
 from cluster.plan.exl3_checks import check_addressing, keeps_pages
 from cluster.plan.fabric_checks import wire_ranks
 from cluster.plan.host_checks import check_machines, check_owner
 from cluster.plan.launch import Wiring
 from cluster.plan.preflight import check_equal, check_key, check_node, check_ports
 from cluster.plan.reach import BLINK_SECONDS, check_reach, may_blink, ports_wanted
+from cluster.plan.share import reading_of, want_of
 from cluster.plan.traps import check_traps
 from cluster.probe.addressing import ADDRESSING
 from cluster.probe.base import Ask, Probe
 from cluster.probe.host import GPUS, HOST
+from cluster.probe.identity import parse_identity
 from cluster.probe.reach import parse_reach
+from cluster.share.base import through
 
 DIAL_SECONDS = 1.5
 
@@ -61,7 +65,18 @@ def _blinks(session: Session, facts: dict[str, NodeFacts]) -> bool:
 
 def identities(session: Session) -> dict[str, Identity]:
     settings = session.settings
-    return session.each(lambda node: identity_of(node, settings, settings.nodes[rank_of(settings, node.name)]))
+    return session.each(lambda node: _identity(node, settings, settings.nodes[rank_of(settings, node.name)]))
+
+
+def _identity(node: Node, settings: Settings, mine: NodeSettings) -> Identity:
+    """A model in a volume is looked at through a container: on the node itself it is nowhere."""
+    seen = identity_of(node, settings, mine)
+    reading = reading_of(settings, mine, "model")
+    if reading is None:
+        return seen
+    asked = {"venv": "", "program": "", "model": reading.path, "key_file": "", "state_dir": "/"}
+    command = through(reading, want_of(settings), agent("identity", asked, DIGEST_LIMIT))
+    return replace(seen, model=parse_identity(told(node, node.run(command))).model)
 
 
 def _reach(settings: Settings, name: str) -> tuple[Probe[tuple[Reached, ...]], ...]:

@@ -28,6 +28,22 @@ class OnConflict(StrEnum):
     ROLLBACK = "rollback"
 
 
+class Transport(StrEnum):
+    """What carries NFS."""
+
+    AUTO = "auto"
+    TCP = "tcp"
+    RDMA = "rdma"
+
+
+class MountBy(StrEnum):
+    """Who mounts an export on a worker."""
+
+    AUTO = "auto"
+    HOST = "host"
+    VOLUME = "volume"
+
+
 class Ship(StrEnum):
     """How the worker comes to have the image."""
 
@@ -75,7 +91,6 @@ class Foreign(StrEnum):
 
 _CONTAINER = "the container runtime"
 _SHARING = "sharing weights"
-_FETCH = "downloading weights"
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,15 +99,16 @@ class Weights:
 
     sync: Sync = setting(
         Sync.INPLACE,
-        "How workers get the weights: `inplace`, `nfs`, `zfs`, `rsync` or `auto`",
+        "How workers get the weights: `inplace`, `nfs`, `zfs`, `rsync` or `auto`; `start` sees to it first",
         env="WEIGHT_SYNC",
-        not_yet=_SHARING,
     )
     force: bool = setting(
         False, "Overwrite files on a worker that differ and were not brought by sparkctl (rsync)", env="FORCE_SYNC"
     )
-    skip: bool = setting(False, "Do not copy", env="SKIP_SYNC", not_yet=_SHARING)
-    auto_download: bool = setting(False, "Download what is missing", env="AUTO_DOWNLOAD", not_yet=_FETCH)
+    skip: bool = setting(False, "`start` leaves sharing alone, and takes what is there", env="SKIP_SYNC")
+    auto_download: bool = setting(
+        False, "`start` fetches what is missing on the head first; needs HF_MODEL_REPO", env="AUTO_DOWNLOAD"
+    )
     repo: str = setting("", "Repository of the model", env="HF_MODEL_REPO")
     revision: str = setting("main", "Its branch, tag or commit", env="HF_MODEL_REVISION")
     engram_repo: str = setting("", "Repository of the Engram tables", env="HF_ENGRAM_REPO")
@@ -104,28 +120,49 @@ class Weights:
     expected_shards: int | None = setting(None, "Shards a whole model has", env="EXPECTED_SHARDS", low=1, high=100000)
     copy_streams: int = setting(4, "Streams of a copy at once (rsync)", env="COPY_STREAMS", low=1, high=16)
     copy_limit: int = setting(
-        0, "Most megabytes a second that a copy takes, 0 for all (rsync)", env="COPY_LIMIT", low=0, high=10**5
+        0,
+        "Most megabytes a second that a copy takes, 0 for all (rsync)",
+        env="COPY_LIMIT",
+        low=0,
+        high=10**5,
     )
-    nfs_share: bool = setting(True, "May `auto` choose NFS", env="NFS_SHARE", not_yet=_SHARING)
-    nfs_image: str = setting("", "Image of the exporter", env="NFS_IMAGE", not_yet=_SHARING)
-    nfs_container: str = setting("", "Container of the exporter", env="NFS_CONTAINER", not_yet=_SHARING)
-    nfs_dockerfile_dir: str = setting("", "Folder its image is built from", env="NFS_DOCKERFILE_DIR", not_yet=_SHARING)
-    nfs_volume_model: str = setting("", "Volume with the model", env="NFS_VOLUME_MODEL", not_yet=_SHARING)
-    nfs_volume_engram: str = setting("", "Volume with the tables", env="NFS_VOLUME_ENGRAM", not_yet=_SHARING)
-    nfs_export_model: str = setting("", "Export of the model", env="NFS_EXPORT_MODEL", not_yet=_SHARING)
-    nfs_export_engram: str = setting("", "Export of the tables", env="NFS_EXPORT_ENGRAM", not_yet=_SHARING)
+    nfs_share: bool = setting(True, "May `auto` choose NFS", env="NFS_SHARE")
+    nfs_transport: Transport = setting(
+        Transport.AUTO,
+        "What carries NFS: `rdma`, `tcp`, or `auto`, which is RDMA where every node has a device for it",
+        env="NFS_TRANSPORT",
+    )
+    nfs_mount_by: MountBy = setting(
+        MountBy.AUTO,
+        "Who mounts it on a worker: the `host`, which needs root, or a `volume` of its engine, for containers; `auto`: "
+        "the host, unless NFS_VOLUME_MODEL names a volume",
+        env="NFS_MOUNT_BY",
+    )
+    nfs_image: str = setting("", "Image of an exporter, for a head without an NFS server (images/nfs)", env="NFS_IMAGE")
+    nfs_container: str = setting(
+        "", "Container that exports already: exports are added to it, and none is changed", env="NFS_CONTAINER"
+    )
+    nfs_volume_model: str = setting(
+        "", "Volume with the model; named by the deployment if empty", env="NFS_VOLUME_MODEL"
+    )
+    nfs_volume_engram: str = setting("", "Volume with the Engram tables", env="NFS_VOLUME_ENGRAM")
+    nfs_export_model: str = setting(
+        "", "What the published folder of the model is called; a digest of its files follows", env="NFS_EXPORT_MODEL"
+    )
+    nfs_export_engram: str = setting("", "The same of the Engram tables", env="NFS_EXPORT_ENGRAM")
     nfs_export_root: str = setting(
         "",
         "Folder that is exported",
         env="NFS_EXPORT_ROOT",
         aliases=("HF_EXPORT_ROOT",),
         is_path=True,
-        not_yet=_SHARING,
     )
-    nfs_server: str = setting("", "Address of the exporter", env="NFS_SERVER_IP", not_yet=_SHARING)
-    nfs_clients: str = setting("", "Who may mount", env="NFS_CLIENTS", not_yet=_SHARING)
-    nfs_options: str = setting("", "Export options", env="NFS_OPTS", not_yet=_SHARING)
-    nfs_client_options: str = setting("", "Mount options", env="NFS_OPTS_CLIENT", not_yet=_SHARING)
+    nfs_server: str = setting("", "Address of the exporter; HEAD_IP if empty", env="NFS_SERVER_IP")
+    nfs_clients: str = setting(
+        "", "Who may mount, with commas between them; exactly the workers' fabric addresses if empty", env="NFS_CLIENTS"
+    )
+    nfs_options: str = setting("", "Export options instead of ro,sync,no_subtree_check,root_squash", env="NFS_OPTS")
+    nfs_client_options: str = setting("", "Mount options instead of those in docs/share.md", env="NFS_OPTS_CLIENT")
     zfs_pool: str = setting(
         "", "Workers' ZFS pool, or dataset, below which copies are received; the head's pool if empty", env="ZFS_POOL"
     )
@@ -292,6 +329,7 @@ class Guard:
 
 # Known names of the kits that stand for nothing here, and why.
 RETIRED = {
+    "NFS_DOCKERFILE_DIR": "NFS_IMAGE names the exporter's image; images/nfs of the sources builds it",
     "IMAGE_SHIP_DIR": "the head sends layers out of its engine's own store and stages nothing",
     "WORKER_HOME": "`~` is expanded on the node itself",
     "GLOO_SOCKET_IFNAME": "it differs by node and comes from HEAD_CX7_IF and WORKER_CX7_IF, or from the addresses",

@@ -9,6 +9,7 @@ from cluster.model.nodes import NodeSettings
 from cluster.model.settings import Settings
 from cluster.plan.engram import inside, source_folder
 from cluster.plan.image import same_image
+from cluster.plan.share import volume_of
 
 CACHES = (
     ("cache", "/root/.cache/vllm"),
@@ -44,8 +45,13 @@ def box_of(settings: Settings, node: NodeSettings, seen: BoxSeen) -> Box:
         home=seen.home,
         mounts=_mounts(settings, node),
         devices=seen.devices,
-        gpus="nvidia" in seen.engine.runtimes or any(one in seen.devices for one in NVIDIA),
+        gpus=gives_gpus(seen),
     )
+
+
+def gives_gpus(seen: BoxSeen) -> bool:
+    """Whether there is a GPU to give: by the engine's runtimes, or by the node's devices."""
+    return "nvidia" in seen.engine.runtimes or any(one in seen.devices for one in NVIDIA)
 
 
 def planned_box(settings: Settings, node: NodeSettings) -> Box:
@@ -58,10 +64,12 @@ def _mounts(settings: Settings, node: NodeSettings) -> tuple[Mount, ...]:
     caches = tuple(
         Mount(getattr(node, name), target, read_only=False) for name, target in CACHES if getattr(node, name)
     )
-    folders = zip((source_folder(settings, node), node.packed), inside(settings), strict=True)
+    source_tables = volume_of(settings, node, "engram") or source_folder(settings, node)
+    folders = zip((source_tables, node.packed), inside(settings), strict=True)
     tables = tuple(Mount(folder, target) for folder, target in folders if folder)
     further = (further_mount(one) for one in settings.container.mounts)
-    model = with_targets(Mount(node.model or settings.serve.model, settings.serve.model))
+    source = volume_of(settings, node, "model") or node.model or settings.serve.model
+    model = with_targets(Mount(source, settings.serve.model))
     return (*model, *tables, *caches, *further)
 
 

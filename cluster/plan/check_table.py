@@ -27,6 +27,14 @@ CHECKS: tuple[Contract, ...] = (
         REFUSAL,
     ),
     Contract(
+        "SHARE.PLAN",
+        "what every node has and allows of the way that WEIGHT_SYNC names, and what is shared already",
+        "nothing in the way of sharing",
+        "a worker without the weights cannot start its rank",
+        REFUSAL,
+        unless="WEIGHT_SYNC=inplace, or SKIP_SYNC",
+    ),
+    Contract(
         "DISK.STATE",
         "free bytes of the folder for logs, on every node",
         "256 MiB",
@@ -85,6 +93,14 @@ CHECKS: tuple[Contract, ...] = (
         "it is there",
         "a rank that cannot start leaves the other one waiting",
         REFUSAL,
+    ),
+    Contract(
+        "IMAGE.SELF_TEST",
+        "the image's own self-test, run in a container that is thrown away, on every node with a GPU",
+        "it passes",
+        "a driver, a toolkit or an image that do not fit are noticed ten minutes into loading, or in wrong text",
+        REFUSAL,
+        unless="there is no GPU, the image brings no self-test, or SKIP_OVERLAY_VERIFY is set",
     ),
     Contract(
         "CONTAINER.LABEL",

@@ -23,7 +23,9 @@ def compose_file(which: DeploymentId, rank: RankSpec, asked: str = "") -> str:
         raise ValueError(f"rank {rank.rank} has no image")
     spec = container_spec(which, rank, rank.box)
     made = {**service(spec), **(_alone(asked) if asked else {})}
-    return HEAD + documents(({"name": f"sparkctl-{which.name}", "services": {f"rank{rank.rank}": made}},))
+    volumes = {one.source: {"external": True} for one in spec.mounts if "/" not in one.source}
+    whole = {"name": f"sparkctl-{which.name}", "services": {f"rank{rank.rank}": made}}
+    return HEAD + documents((whole | ({"volumes": volumes} if volumes else {}),))
 
 
 def service(spec: ContainerSpec) -> Mapping[str, Any]:

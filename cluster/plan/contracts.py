@@ -57,6 +57,7 @@ _NEEDED = {
         "HOST.MACHINE_ID",
         "HOST.ONE_MACHINE",
         "HOST.SSH_KEY",
+        "SHARE",
     ),
 }
 

@@ -5,14 +5,22 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from cluster.errors import SettingsError, Unreadable
+from cluster.model.kit import Sync
 from cluster.model.nodes import NodeSettings
 from cluster.model.settings import RuntimeKind, Settings
 from cluster.plan.engram import inside, source_folder
 from cluster.plan.verify import MODEL, TABLES
-from cluster.share.base import Folder, ReadThrough, Want
+from cluster.share.base import Folder, Reading, ReadThrough, Want
+from cluster.share.nfs_facts import by_volume, volume_reading
 
 SAMPLES = 16
 SHOWN = 5
+
+
+def shares(settings: Settings) -> bool:
+    """Whether a start shares the weights before it looks at them. In place there is nothing to do but to look."""
+    weights = settings.weights
+    return bool(settings.workers) and weights.sync is not Sync.INPLACE and not weights.skip
 
 
 def want_of(settings: Settings) -> Want:
@@ -43,6 +51,20 @@ def want_of(settings: Settings) -> Want:
         settings.container.engine if in_containers else "",
         settings.image.name if in_containers else "",
     )
+
+
+def reading_of(settings: Settings, node: NodeSettings, name: str) -> Reading | None:
+    """Where a worker's container has a folder from a volume of its engine; None when it is a folder of the node."""
+    if settings.weights.sync is not Sync.NFS or node not in settings.workers:
+        return None
+    want = want_of(settings)
+    folder = next((one for one in want.folders if one.name == name), None)
+    return volume_reading(want, folder) if folder is not None and by_volume(want) else None
+
+
+def volume_of(settings: Settings, node: NodeSettings, name: str) -> str:
+    reading = reading_of(settings, node, name)
+    return reading.mounts[0].source if reading else ""
 
 
 def model_on(node: NodeSettings, settings: Settings) -> str:

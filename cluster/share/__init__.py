@@ -6,10 +6,12 @@ from typing import Any
 from cluster.model.kit import Sync
 from cluster.share.base import Share, Source
 from cluster.share.inplace import InplaceShare
+from cluster.share.nfs import NfsShare
 from cluster.share.rsync import RsyncShare
 
 BY_NAME: Mapping[Sync, Callable[[Source], Share[Any]]] = {
     Sync.INPLACE: InplaceShare,
+    Sync.NFS: NfsShare,
     Sync.RSYNC: RsyncShare,
 }
 

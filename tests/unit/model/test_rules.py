@@ -243,17 +243,20 @@ def test_what_may_be_meant_is_only_said():
 
 def test_a_setting_that_nothing_acts_on_yet_is_refused_and_not_ignored():
     given = settings(
-        weights__sync=Sync.NFS,
-        weights__nfs_server="10.40.0.1",
-        weights__auto_download=True,
+        container__head="one",
+        container__worker="two",
+        watch__shape_warmup=True,
     )
-    origins = {"weights.sync": ".env:1", "weights.nfs_server": ".env:2", "weights.auto_download": "cluster.yaml:4"}
+    origins = {"container.head": ".env:1", "container.worker": ".env:2", "watch.shape_warmup": "cluster.yaml:4"}
     assert unsupported(given, origins) == (
         Problem(
-            ".env:1, .env:2",
-            "WEIGHT_SYNC=nfs, NFS_SERVER_IP=10.40.0.1 would be ignored: sharing weights is not there yet",
+            "cluster.yaml:4",
+            "DSV41_BOOT_SHAPE_WARMUP=1 would be ignored: the warm-up after a boot is not there yet",
         ),
-        Problem("cluster.yaml:4", "AUTO_DOWNLOAD=1 would be ignored: downloading weights is not there yet"),
+        Problem(
+            ".env:1, .env:2",
+            "CONTAINER_HEAD=one, CONTAINER_WORKER=two would be ignored: the container runtime is not there yet",
+        ),
     )
 
 
