@@ -22,7 +22,6 @@ __all__ = [
     "RuntimeKind",
     "Serve",
     "Settings",
-    "Share",
     "Speculation",
     "Sync",
     "Watch",
