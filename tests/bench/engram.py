@@ -8,7 +8,14 @@ from tests.bench.measure import ROOT, CannotMeasure, Result, clean_environment, 
 
 PYTHON = ROOT / ".venv-vllm" / "bin" / "python"  # where torch is
 ROWS_COMPARED = 10_000_000
-RATIOS = ("pack_over_disk", "rows_over_fio", "rows_over_memmap", "rows_over_threads96", "cpu_per_row_over_threads96")
+RATIOS = (
+    "pack_over_disk",
+    "pack_over_copy",
+    "rows_over_fio",
+    "rows_over_memmap",
+    "rows_over_threads96",
+    "cpu_per_row_over_threads96",
+)
 
 
 def run() -> Result:
