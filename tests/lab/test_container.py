@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tests.lab.cli import Said
     from tests.lab.node import Node
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, pytest.mark.timeout(1800)]  # an image of 2 GB is made, sent and removed
 
 IMAGE = "sparkctl-demo:1"
 CACHE = Path(os.environ.get("SPARKCTL_IMAGE_CACHE") or Path.home() / ".cache/sparkctl/images")
