@@ -113,6 +113,13 @@ def bring_image(session: Session, emit: Emit, forced: frozenset[str]) -> tuple[B
     return tuple(box_of(settings, node, hosts[node.name]) for node in settings.nodes)
 
 
+def try_image(session: Session, emit: Emit, forced: frozenset[str]) -> None:
+    """The image's own self-test, on the GPU of every node that has one."""
+    from cluster.app.self_test import self_test
+
+    judge(self_test(session, emit), emit, forced)
+
+
 def compare_written(session: Session, spec: LaunchSpec, checked: Checked, emit: Emit, forced: frozenset[str]) -> None:
     """Read each rank's command line back from its node: what was rendered is not yet what will be run."""
     paths = {rank.node: str(rank_dir(rank.state_dir, spec.which, rank.rank) / "spec.json") for rank in spec.ranks}

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from cluster import __version__
 from cluster.app.boxes import in_containers
 from cluster.app.bring import bring_weights, download
-from cluster.app.check import Checked, bring_image, check, compare_written
+from cluster.app.check import Checked, bring_image, check, compare_written, try_image
 from cluster.app.execute import Transaction
 from cluster.app.guard import guard_of
 from cluster.app.ledger import Meter, enter
@@ -64,6 +64,8 @@ def begin(session: Session, emit: Emit, stages: Stages, forced: frozenset[str], 
     if in_containers(session.settings):
         with stages.stage("image"):
             checked = replace(checked, boxes=bring_image(session, emit, forced))
+            if not session.settings.image.skip_verify:
+                try_image(session, emit, forced)
     which = DeploymentId(session.settings.deployment, new_boot())
     spec = launch_spec(session.settings, which, checked.wiring, checked.boxes)
     transaction, guard = Transaction(session, emit), guard_of(session.settings, spec, checked.memory)

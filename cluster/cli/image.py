@@ -40,20 +40,21 @@ def with_flags(options: Options, **given: bool) -> Options:
 @click.command(cls=Verb, short_help="Build, pull, send, compare and prune the image of containers.")
 @click.argument("what", type=click.Choice(["ls", "verify", "pull", "build", "ship", "prune"]))
 @click.option("--everywhere", is_flag=True, help="Pull on every node, and not on the head alone.")
+@click.option("--self-test", is_flag=True, help="Verify: also run the image's own self-test on every node.")
 @click.option("--again", is_flag=True, help="Build also when the head's image has the stamp of the recipe.")
 @shared
-def image(options: Options, what: str, everywhere: bool, again: bool) -> None:
+def image(options: Options, what: str, everywhere: bool, again: bool, self_test: bool) -> None:
     """Build, pull, send, compare and prune the image that containers run.
 
     `ship` sends the head's image to the workers: only the layers they lack, node to node over the fabric; one that was
-    cut goes on where it ended. `verify` compares layer by layer and ends with 4 when the nodes differ. `build` makes
-    it from IMAGE_FOLDER, unless the head has it already. `prune` removes what cut shipments left. `ls` and `verify`
-    change nothing.
+    cut goes on where it ended. `verify` compares layer by layer and ends with 4 when the nodes differ, or when the
+    image's own self-test fails on one. `build` makes it from IMAGE_FOLDER, unless the head has it already. `prune`
+    removes what cut shipments left. `ls` and `verify` change nothing.
     """
     from cluster.cli.invoke import run
 
     def act(call: Call) -> int:
-        report = _held(call, _works(everywhere, again)[what], changes=what not in LOOKS)
+        report = _held(call, _works(everywhere, again, self_test)[what], changes=what not in LOOKS or self_test)
         call.emit(report)
         return Exit.DONE if report.equal or what not in ("verify", "ship") else Exit.REFUSED
 
@@ -78,8 +79,10 @@ def _held(call: Call, work: Callable[[Session, Call], ImageReport], *, changes: 
         session.close()
 
 
-def _works(everywhere: bool, again: bool) -> dict[str, Callable[[Session, Call], ImageReport]]:
+def _works(everywhere: bool, again: bool, self_test: bool) -> dict[str, Callable[[Session, Call], ImageReport]]:
     from cluster.app import image as app
+    from cluster.app.check import judge
+    from cluster.app.self_test import self_test as tried
     from cluster.model.units import format_bytes
 
     def build(session: Session, call: Call) -> ImageReport:
@@ -91,6 +94,11 @@ def _works(everywhere: bool, again: bool) -> dict[str, Callable[[Session, Call],
             app.pull(session, call.emit, node.name, "asked for")
         return app.report_of(session, "pull", app.look(session))
 
+    def verify(session: Session, call: Call) -> ImageReport:
+        if self_test:
+            judge(tried(session, call.emit, without_gpu=True), call.emit, frozenset())
+        return app.report_of(session, "verify", app.look(session))
+
     def ship(session: Session, call: Call) -> ImageReport:
         shipped = app.send(session, call.emit, app.look(session))
         return replace(app.report_of(session, "ship", app.look(session)), shipped=shipped)
@@ -101,7 +109,7 @@ def _works(everywhere: bool, again: bool) -> dict[str, Callable[[Session, Call],
 
     return {
         "ls": lambda session, call: app.report_of(session, "ls", app.look(session)),
-        "verify": lambda session, call: app.report_of(session, "verify", app.look(session)),
+        "verify": verify,
         "build": build,
         "pull": pull,
         "ship": ship,

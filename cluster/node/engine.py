@@ -19,6 +19,7 @@ from cluster.errors import (
     NameTaken,
     SparkctlError,
     StepFailed,
+    TimedOut,
     Unreachable,
 )
 from cluster.model.containers import ContainerSeen, ContainerSpec, EngineSeen, ImageSeen, Mount
@@ -32,6 +33,7 @@ SOCKET = "/var/run/docker.sock"
 ANSWER = 60
 Moved = Callable[[str, int, int], None]  # layer, bytes done, bytes in all, as the engine tells them
 Login = tuple[str, Secret]
+IMAGE_HINT = "sparkctl image ls shows which node has it; sparkctl start brings it where it is missing"
 NAME_HINT = "docker ps -a shows whose it is; sparkctl removes only containers that carry its labels"
 
 # Asked when the engine does not answer: errno of a connect tells a missing engine from a missing permission.
@@ -217,8 +219,14 @@ class Engine:
             self.client.remove_container(identity, force=True, v=False)
 
     def wait(self, identity: str, limit: float) -> int:
+        """Its exit code. Raises TimedOut when it runs on."""
         with self._door("waiting for a container"):
-            return int(self.client.wait(identity, timeout=limit)["StatusCode"])
+            try:
+                return int(self.client.wait(identity, timeout=limit)["StatusCode"])
+            except (requests.exceptions.ReadTimeout, requests.exceptions.ConnectionError) as error:
+                if "timed out" not in str(error).lower():
+                    raise
+                raise TimedOut(f"a container did not end within {limit:.0f} s", where=self._node.name) from error
 
     def output(self, identity: str) -> str:
         with self._door("reading a container's output"):
@@ -240,7 +248,7 @@ class Engine:
         if status == 409 and "already in use" in low:
             return NameTaken(f"{doing} failed: the name is taken", where=where, evidence=[said], fix=NAME_HINT)
         if status == 404 and "no such image" in low:
-            return ImageMissing(f"{doing} failed: no such image", where=where, evidence=[said])
+            return ImageMissing(f"{doing} failed: no such image", where=where, evidence=[said], fix=IMAGE_HINT)
         return StepFailed(f"{doing} failed", where=where, evidence=[said])
 
     def _why(self, doing: str, said: str) -> SparkctlError:
