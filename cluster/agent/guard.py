@@ -300,6 +300,7 @@ def harden() -> Json:
     done: Dict[str, bool] = {"oom_score_adj": False, "locked": False}
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
         file.write("-1000")
+        file.flush()  # what the account may not do is refused here
         done["oom_score_adj"] = True
     current_and_future = 3
     done["locked"] = ctypes.CDLL(None).mlockall(current_and_future) == 0

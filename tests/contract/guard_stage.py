@@ -100,6 +100,7 @@ class Rank:
     def start(self) -> None:
         guard = {"dir": str(self.dir), "program": str(self.root / "guard.py"), "unit": None}
         self.guard = ask(self.programs["guard"], "launch", guard)
+        self.score = int(Path(f"/proc/{self.guard['pid']}/oom_score_adj").read_text())
         ask(self.programs["rank"], "launch", {**guard, "program": str(self.root / "rank.py")})
 
     def read(self, name: str) -> Any:
@@ -112,6 +113,7 @@ class Rank:
         request = {"root": str(self.root), "deployment": "g", "ranks": None, "boot": None, "http": None, "log_lines": 0}
         look = ask(bundle(source(part) for part in LOOK_PARTS), "look", request)
         return {
+            "oom_score_adj": self.score,
             "record": self.read("guard.json"), "log": log,
             "exit": self.read("exit.json"), "stop": self.read("stop.json"),
             "evidence": sorted(evidence) if evidence else None, "samples": len(evidence["samples"]) if evidence else 0,

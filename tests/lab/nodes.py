@@ -188,9 +188,12 @@ _numbers = itertools.count(1)
 
 def _remove(folder: Path) -> None:
     for listing in folder.glob("*/cgroups"):
-        for branch in map(Path, listing.read_text().splitlines()):
-            cgroups.remove(branch)
-    shutil.rmtree(folder)
+        with contextlib.suppress(FileNotFoundError):
+            for branch in map(Path, listing.read_text().splitlines()):
+                cgroups.remove(branch)
+    while folder.exists():
+        with contextlib.suppress(FileNotFoundError):  # another run sweeps it too
+            shutil.rmtree(folder)
 
 
 def _is_owned(folder: Path) -> bool:

@@ -13,7 +13,8 @@ import pytest
 from tests.contract.dockerd import missing, python_image
 from tests.lab.cli import Cli
 from tests.lab.engines import SOCKET, docker, engine_in
-from tests.lab.node import SMALL_DISK
+from tests.lab.memory import anonymous, evidence, has_available, meminfo_of_ours
+from tests.lab.node import SMALL_DISK, until
 from tests.lab.nodes import Lab
 from tests.lab.portrait import changes, portrait
 from tests.lab.specification import REPOSITORY
@@ -106,6 +107,30 @@ def test_start_sends_the_image_and_stop_leaves_no_container(lab: Lab, sparkctl: 
         assert ours(node) == []
         assert docker(node, "ps", "-q", "--filter", "name=stranger").stdout.strip()
         assert docker(node, "volume", "ls", "-q").stdout.split() == ["kept"]
+
+
+def test_the_guard_counts_what_a_container_holds_and_stops_both(lab: Lab, sparkctl: Cli) -> None:
+    with meminfo_of_ours(*lab.nodes):
+        started = sparkctl("start", "--set", "DSV41_MEM_GUARD=act")
+        assert started.code == 0, (started.result, started.err)
+        (box,) = running(lab.b)
+        inside = docker(lab.b, "top", box, "-eo", "pid", check=True).stdout.split()[1:]
+        held = anonymous(lab.b, map(int, inside))
+        has_available(lab.b, 1.2)
+        until(lambda: not any(map(running, lab.nodes)), "neither container runs", 40)
+        gone = sparkctl("status")
+    boots = f"{SMALL_DISK}/sparkctl/deployments/{started.result['deployment']}/boots/{started.result['boot']}"
+    told = evidence(lab.b, f"{boots}/rank1")
+    assert "our ranks are to blame" in told["why"]
+    assert told["samples"][-1]["ours"] >= held > 0
+    assert gone.code == 9
+    assert gone.result["reasons"][0].startswith("the memory guard on worker stopped the ranks: 1.20 GiB available")
+    assert all(docker(node, "ps", "-q", "--filter", "name=stranger").stdout.strip() for node in lab.nodes)
+    assert sparkctl("stop").code == 0
+
+
+def running(node: Node) -> list[str]:
+    return docker(node, "ps", "-q", "--filter", "label=sparkctl.deployment").stdout.split()
 
 
 def test_a_compose_file_names_what_is_there(lab: Lab, sparkctl: Cli) -> None:

@@ -1,7 +1,4 @@
-"""Memory on two nodes with a stand-in server: refused early, guarded while it serves, stopped on both nodes.
-
-What a node says of its memory is a file of the test over its /proc/meminfo: no machine runs short for it.
-"""
+"""Memory on two nodes with a stand-in server: refused early, guarded while it serves, stopped on both nodes."""
 
 from __future__ import annotations
 
@@ -14,6 +11,7 @@ import pytest
 
 from tests.lab.cli import Cli
 from tests.lab.faults import STAND_IN, clear, install_stand_in, nothing_is_left
+from tests.lab.memory import has_available, meminfo_of_ours
 from tests.lab.node import until
 from tests.lab.nodes import Lab
 from tests.lab.specification import REPOSITORY
@@ -21,22 +19,16 @@ from tests.lab.specification import REPOSITORY
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.lab.node import Node
-
 pytestmark = pytest.mark.lab
-GIB = 2**20  # in the KiB of /proc/meminfo
 GUARDED = STAND_IN | {"DSV41_MEM_GUARD": "act"}
-MEMINFO = "/root/meminfo"
 GUARD = "guard-"
 
 
 @pytest.fixture(scope="module")
 def standing(lab_ground: None) -> Iterator[Lab]:
-    with Lab.up(small_disk_size="320m") as nodes:
+    with Lab.up(small_disk_size="320m") as nodes, meminfo_of_ours(*nodes.nodes):
         for node in nodes.nodes:
             install_stand_in(node)
-            has_available(node, 6.0)
-            node.run(("mount", "--bind", MEMINFO, "/proc/meminfo"), check=True)
         yield nodes
 
 
@@ -46,18 +38,6 @@ def lab(standing: Lab) -> Iterator[Lab]:
         has_available(node, 6.0)
     yield standing
     clear(standing)
-
-
-def has_available(node: Node, gib: float) -> None:
-    """Written in place, for it is the file that lies over /proc/meminfo."""
-    sizes = {
-        "MemTotal": 16 * GIB,
-        "MemFree": int(gib * GIB),
-        "MemAvailable": int(gib * GIB),
-        "Shmem": 0,
-        "SUnreclaim": 0,
-    }
-    node.path(MEMINFO).write_text("".join(f"{name}: {size} kB\n" for name, size in sizes.items()))
 
 
 def test_memory_that_only_the_driver_can_have_taken_stops_both_ranks(lab: Lab) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.lab.cli import Cli, Said
+from tests.lab.memory import anonymous, evidence, has_available, meminfo_of_ours
 from tests.lab.node import until
 from tests.lab.specification import REPOSITORY
 
@@ -178,6 +179,29 @@ def test_a_unit_that_the_administrator_stops_ends_in_order(bench: Bench) -> None
     assert (record["code"], record["signal"], record["killed"]) == (0, None, 0)
     assert standing(bench.sparkctl("status")) == ("degraded", ["alive", "exited"])
     assert bench.sparkctl("stop").code == 0
+    nothing_is_left(bench.lab)
+
+
+def test_the_guard_is_a_unit_of_its_own_and_ends_the_ranks_of_both_nodes(bench: Bench) -> None:
+    guarded = Bench(bench.lab, Cli(bench.lab.a, SETTINGS | {"DSV41_MEM_GUARD": "act"}))
+    worker = bench.lab.b
+    with meminfo_of_ours(*bench.lab.nodes):
+        boot = guarded.start()
+        unit = f"sparkctl-units-guard1-{boot}.service"
+        shown = properties(worker, unit)
+        assert (shown["ActiveState"], shown["ControlGroup"]) == ("active", f"/system.slice/{unit}")
+        hard = json.loads(worker.path(f"{STATE}/deployments/units/boots/{boot}/rank1/guard.json").read_text())["hard"]
+        score = int(worker.path(f"/proc/{shown['MainPID']}/oom_score_adj").read_text())
+        assert (hard["locked"], score) == (True, -1000 if hard["oom_score_adj"] else 0)
+        held = anonymous(worker, [server(worker), *(one.pid for one in worker.processes("VLLM::"))])
+        has_available(worker, 1.2)
+        until(lambda: not any(node.processes() for node in bench.lab.nodes), "ranks and guards are gone", 40)
+        gone = guarded.sparkctl("status")
+    told = evidence(worker, f"{STATE}/deployments/units/boots/{boot}/rank1")
+    assert "our ranks are to blame" in told["why"]
+    assert told["samples"][-1]["ours"] >= held > 0
+    assert [end_of(node, boot, rank)["requested"] for rank, node in enumerate(bench.lab.nodes)] == [True, True]
+    assert gone.code == 9
     nothing_is_left(bench.lab)
 
 
