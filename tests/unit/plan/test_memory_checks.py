@@ -72,6 +72,7 @@ def test_a_prediction_alone_warns_and_refuses_nothing():
 
 
 def test_memory_that_is_available_and_not_free_asks_for_the_page_cache():
+    """MEM-01."""
     verdict = judge_free(parse_meminfo(AFTER_DOWNLOAD), Bytes(int(111.5 * GIB)), Bytes(0))
     assert {
         "free_gib": round(verdict.free / GIB, 2),
@@ -108,6 +109,7 @@ def test_memory_that_is_not_even_available_is_told_once():
 
 
 def test_ranks_go_first_and_services_with_a_floor_of_their_own_do_not_decide():
+    """MEM-03."""
     judged = judge_killers(0, {"earlyoom": "active", "systemd-oomd": "inactive"}, 110 * GIB)
     words = {Severity.WARNING: "warn", Severity.REFUSAL: "fail"}
     assert {name: words[one] for name, one in judged.items()} == {
@@ -144,6 +146,7 @@ def test_who_would_end_a_healthy_server_is_told(killers, severity):
     ],
 )
 def test_shared_memory_is_the_containers_own_or_the_hosts(private, given, host_free, expected):
+    """VLL-05."""
     host = None if host_free is None else SharedMemory(Bytes(65298343936), Bytes(host_free))
     assert judge_shm(private, Bytes(given), host) is expected
 

@@ -216,6 +216,7 @@ def test_a_verdict_of_death_stays():
     ],
 )
 def test_gone_must_be_answered_three_times_and_silence_is_never_death(answers, verdict):
+    """VLL-01."""
     def process(rank: int, now: int) -> Process:
         return answers[now - 1] if rank == 1 else Alive()
 
@@ -236,6 +237,7 @@ def test_a_lost_node_is_told_once_and_taken_back():
 
 
 def test_periodic_notices_do_not_feed_the_clock():
+    """VLL-02."""
     shards = "Loading safetensors checkpoint shards: 100% Completed | 39/39"
     lines = [(300.0, shards)] + [(at, SHM) for at in (361.0, 421.0, 481.0, 541.0, 601.0, 661.0, 721.0)]
     play = Play(725, lines={0: lines, 1: [(299.0, "rank 1 in world size 2 is assigned as DP rank 0")]})
@@ -321,6 +323,7 @@ def test_a_hang_is_taken_back_when_tokens_move_again():
     ("watts", "running", "verdict"), [(22.4, 2.0, Hung), (47.0, 2.0, Serving), (22.4, 0.0, Serving)]
 )
 def test_power_tells_a_long_prefill_from_a_hang(watts, running, verdict):
+    """VLL-03."""
     play = Play(200, process=lambda rank, now: Alive(gpu_watts=watts), head=busy(20, running=running))
     assert type(play.boot.verdict) is verdict
 
