@@ -29,7 +29,7 @@ def reach(session: Session, name: str, emit: Emit) -> tuple[str, ...]:
     for words in _candidates(session, worker):
         result = session.head.run(Command((*words, "true"), limit=Seconds(30)))
         if result.exit == 0:
-            if failed:
+            if failed and not words[-1].endswith(worker.address):
                 emit(Told(Severity.NOTE, f"sending over {words[-1]}, not over the fabric: {_said(failed[0][1])}", name))
             return words
         failed.append((words, result))
@@ -37,14 +37,20 @@ def reach(session: Session, name: str, emit: Emit) -> tuple[str, ...]:
 
 
 def _candidates(session: Session, worker: NodeSettings) -> list[tuple[str, ...]]:
-    """The fabric first; then, where we are the head, the way by which we reach the worker ourselves."""
+    """The fabric first; then, where we are the head, the way by which we reach the worker ourselves.
+
+    The port that leads us to a worker may be one of a router between it and us, so ssh's own is tried as well.
+    """
     seen = session.node(worker.name).identity
-    fabric = ("ssh", *OPTIONS, "-p", str(seen.port or 22), _at(seen.user, worker.address))
+    ports = dict.fromkeys((seen.port or 22, 22))
+    fabric: list[tuple[str, ...]] = [
+        ("ssh", *OPTIONS, "-p", str(port), _at(seen.user, worker.address)) for port in ports
+    ]
     control = parse_control(worker.control)
     if session.settings.head.control != "local" or not isinstance(control, Target):
-        return [fabric]
-    port = ("-p", str(control.port)) if control.port else ()
-    return [fabric, ("ssh", *OPTIONS, *port, _at(control.user or "", control.host))]
+        return fabric
+    to_port = ("-p", str(control.port)) if control.port else ()
+    return [*fabric, ("ssh", *OPTIONS, *to_port, _at(control.user or "", control.host))]
 
 
 def _at(user: str, host: str) -> str:
