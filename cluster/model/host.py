@@ -7,11 +7,12 @@ from cluster.model.units import Bytes
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """What configures an interface; `by` is networkd, NetworkManager or ifupdown."""
+    """What configures an interface; `by` is networkd, NetworkManager or ifupdown; `lost` is why a reboot ends it."""
 
     interface: str
     by: str
     file: str = ""
+    lost: str = ""
 
 
 @dataclass(frozen=True, slots=True)

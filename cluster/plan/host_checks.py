@@ -25,6 +25,10 @@ def check_owner(facts: NodeFacts, wired: Wiring) -> Finding:
     if owner is None:
         observed = f"{where} was set by hand: {' and '.join(facts.host.managers)} does not know it"
         return _told(facts, Severity.WARNING, observed, "an address that survives a reboot", _netplan(wired))
+    if owner.lost:
+        observed = f"{where} belongs to {owner.by}'s connection {owner.file}: {owner.lost}"
+        fix = f"sudo nmcli connection modify '{owner.file}' connection.autoconnect yes   (saved, it lies in /etc)"
+        return _told(facts, Severity.WARNING, observed, "an address that survives a reboot", fix)
     if owner.file.startswith(RUN) and NETPLAN not in owner.file:
         observed = f"{where} is set by {owner.file}, which a reboot removes"
         return _told(facts, Severity.WARNING, observed, "an address that survives a reboot", _netplan(wired))

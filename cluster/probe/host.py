@@ -36,7 +36,10 @@ for l in /run/systemd/netif/links/*; do
     read -r index <"$n/ifindex" && [ "$index" = "${l##*/}" ] && say owner "${n##*/} networkd $f"
   done
 done
-[ -d /run/NetworkManager ] && nmcli -t -f DEVICE,STATE,CONNECTION device 2>/dev/null | each nmcli
+if [ -d /run/NetworkManager ]; then
+  nmcli -t -f DEVICE,STATE,CONNECTION device 2>/dev/null | each nmcli
+  nmcli -t -f AUTOCONNECT,FILENAME,NAME connection show --active 2>/dev/null | each connection
+fi
 for f in /etc/network/interfaces /etc/network/interfaces.d/*; do
   [ -r "$f" ] && grep -E '^[[:space:]]*iface ' "$f" | each ifupdown
 done
@@ -121,9 +124,20 @@ def _owners(seen: _Seen) -> tuple[Owner, ...]:
     for one in seen.get("nmcli", ()):
         device, state, connection = [*one.split(":", 2), "", ""][:3]
         if state.startswith("connected") and "externally" not in state and connection:
-            owners.append(Owner(device, "NetworkManager", connection))
+            owners.append(Owner(device, "NetworkManager", connection, _lost(seen, connection)))
     owners += [Owner(one.split()[1], "ifupdown") for one in seen.get("ifupdown", ()) if len(one.split()) > 1]
     return tuple(owners)
+
+
+def _lost(seen: _Seen, connection: str) -> str:
+    """Why a connection of NetworkManager is not there after a reboot; netplan writes its own anew at every boot."""
+    rows = (one.split(":", 2) for one in seen.get("connection", ()) if one.count(":") > 1)
+    for comes, file, name in rows:
+        if name == connection and comes == "no":
+            return "it does not connect by itself (autoconnect is off)"
+        if name == connection and file.startswith("/run/") and "/netplan-" not in file:
+            return f"it lies in {file}, which a reboot removes"
+    return ""
 
 
 def _cache(text: str) -> Cache:

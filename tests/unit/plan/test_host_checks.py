@@ -37,6 +37,11 @@ def seen(managers=("networkd",), owners=(), dhcp=False):
             Severity.WARNING,
             "10.40.0.1 on eth1 is set by /run/systemd/network/50-mine.network, which a reboot removes",
         ),
+        (
+            seen(owners=(Owner("eth1", "NetworkManager", "cx7", "it does not connect by itself"),)),
+            Severity.WARNING,
+            "10.40.0.1 on eth1 belongs to NetworkManager's connection cx7: it does not connect by itself",
+        ),
         (seen(), Severity.WARNING, "10.40.0.1 on eth1 was set by hand: networkd does not know it"),
         (seen(owners=(NETPLAN,), dhcp=True), Severity.WARNING, "10.40.0.1 on eth1 comes from DHCP"),
         (seen(managers=()), Severity.NOT_CHECKED, "no network manager was seen"),

@@ -7,7 +7,7 @@ import pytest
 from cluster.model.events import Severity
 from cluster.model.facts import Memory
 from cluster.model.host import Cache, Gpu, Host
-from cluster.model.settings import Serve
+from cluster.model.settings import Launch, RuntimeKind, Serve
 from cluster.model.tuning import Tuning
 from cluster.model.units import Bytes
 from cluster.plan.contracts import contract, contracts, is_asked, unknown
@@ -133,6 +133,23 @@ def test_an_image_that_cannot_fit_a_chunk_is_refused(tokens, severity):
 def test_two_streams_on_one_lock_buffer_are_refused_where_two_requests_may_meet(seqs, severity):
     settings = pair(serve=Serve(model="/m", quantization="exl3", max_num_seqs=seqs))
     assert severity_of("SERVE.EXL3_STREAMS", settings) is severity
+
+
+def boxed(**host):
+    return told(judged(pair(launch=Launch(runtime=RuntimeKind.CONTAINER)), driver="580.95.05", **host))
+
+
+def test_device_files_of_another_driver_are_told_to_who_runs_containers():
+    stale, fresh = (("/etc/cdi/nvidia.yaml", version) for version in ("580.82.09", "580.95.05"))
+    assert boxed(devices=(fresh,)) == []
+    assert boxed(devices=(stale,)) == [
+        ("HOST.CDI", "/etc/cdi/nvidia.yaml is for driver 580.82.09, 580.95.05 is loaded")
+    ]
+    assert told(judged(devices=(stale,), driver="580.95.05")) == []
+
+
+def test_containers_without_device_files_lose_the_gpu_at_a_reload():
+    assert boxed() == [("HOST.DEVICE_CGROUP", "no container device files (CDI) here")]
 
 
 # Everything that boots were reported to die of, by the check that sees it.

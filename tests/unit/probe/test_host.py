@@ -1,5 +1,7 @@
 """What a node says of its set-up becomes facts."""
 
+import pytest
+
 from cluster.model.host import Cache, Gpu, Host, Owner, Reached
 from cluster.model.units import Bytes
 from cluster.probe.host import parse_gpus, parse_host
@@ -86,6 +88,22 @@ def test_without_logind_nothing_is_removed_and_a_later_line_wins():
 
 def test_an_interface_of_ifupdown_has_an_owner():
     assert parse_host("ifupdown\tiface eth1 inet static\n").owners == (Owner("eth1", "ifupdown"),)
+
+
+@pytest.mark.parametrize(
+    ("row", "lost"),
+    [
+        ("yes:/etc/NetworkManager/system-connections/cx7.nmconnection:cx7", ""),
+        ("yes:/run/NetworkManager/system-connections/netplan-cx7.nmconnection:cx7", ""),
+        ("no:/etc/NetworkManager/system-connections/cx7.nmconnection:cx7", "it does not connect by itself"),
+        ("yes:/run/NetworkManager/system-connections/cx7.nmconnection:cx7", "it lies in /run/NetworkManager/"),
+        ("no:/etc/NetworkManager/system-connections/lan.nmconnection:lan", ""),
+    ],
+)
+def test_a_connection_of_networkmanager_may_not_survive_a_reboot(row, lost):
+    (owner,) = parse_host(f"nmcli\teth9:connected:cx7\nconnection\t{row}\n").owners
+    assert (owner.interface, owner.by, owner.file) == ("eth9", "NetworkManager", "cx7")
+    assert (owner.lost[: len(lost)], bool(owner.lost)) == (lost, bool(lost))
 
 
 def test_a_gpu_without_figures_is_not_an_error():
