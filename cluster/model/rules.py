@@ -6,7 +6,7 @@ from ipaddress import IPv4Address
 
 from cluster.model.flags import value_of
 from cluster.model.need import Need
-from cluster.model.rules_server import kept_pages, mounts, own_server, sparkinfer
+from cluster.model.rules_server import image_name, kept_pages, mounts, own_server, sparkinfer
 from cluster.model.settings import NodeSettings, RuntimeKind, Settings, node_key, table
 from cluster.model.table import Caution, Problem
 from cluster.model.values import show
@@ -79,9 +79,9 @@ def _rules(need: Need) -> tuple[Callable[[Settings, Origins], Iterator[Problem]]
         case Need.NOTHING:
             return ()
         case Need.NODES:
-            return (_nodes, _names)
+            return (_nodes, _names, image_name)
         case Need.SERVE:
-            return (_nodes, _names, _served, _ranks, _listening, _vision, _batches, _arguments, _variables,
+            return (_nodes, _names, image_name, _served, _ranks, _listening, _vision, _batches, _arguments, _variables,
                     own_server, kept_pages, sparkinfer, mounts)  # fmt: skip
 
 

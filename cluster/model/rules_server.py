@@ -16,6 +16,13 @@ KV_RECORDS = {("1", "0"): 584, ("0", "0"): 432, ("0", "1"): 368}
 DROPPING = "DSV41_DROP_PAGE_CACHE"
 OURS = "spark_exl3"  # reads its key where vLLM does
 
+# [host[:port]/]path[:tag][@digest], as engines read it.
+_PART = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
+_HOST = r"(?:[A-Za-z0-9.-]+|\[[0-9a-f:]+\])(?::[0-9]+)?/"
+REFERENCE = re.compile(
+    rf"(?:{_HOST})?{_PART}(?:/{_PART})*(?::[A-Za-z0-9_][A-Za-z0-9_.-]{{0,127}})?(?:@sha256:[0-9a-f]{{64}})?"
+)
+
 Origins = Mapping[str, str]
 
 
@@ -54,6 +61,14 @@ def sparkinfer(settings: Settings, origins: Origins) -> Iterator[Problem]:
         what = f"{RECORDS[0]}={records[0]} with {RECORDS[1]}={records[1]} is no form of a KV record"
         known = "; ".join(f"{a} and {b}: {size} bytes" for (a, b), size in KV_RECORDS.items())
         yield Problem(origins.get(f"launch.environment.{RECORDS[0]}", ""), what, known)
+
+
+def image_name(settings: Settings, origins: Origins) -> Iterator[Problem]:
+    """What an engine would refuse as a name, after all nodes were asked."""
+    name = settings.image.name
+    if name and not REFERENCE.fullmatch(name):
+        fix = "write [registry/]name[:tag] or name@sha256:DIGEST, the name in lower case"
+        yield Problem(origins.get("image.name", ""), f"IMAGE={name} is no name of an image", fix)
 
 
 def mounts(settings: Settings, origins: Origins) -> Iterator[Problem]:

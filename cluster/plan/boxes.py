@@ -133,9 +133,8 @@ def _present(settings: Settings, node: str, seen: BoxSeen) -> Finding:
     arch = f"{seen.image.system}/{seen.image.architecture}"
     if seen.image.architecture != _architecture(seen.engine):
         expected = f"an image for {_architecture(seen.engine)}"
-        return Finding(
-            "IMAGE.PRESENT", Severity.REFUSAL, node, f"{name} is for {arch}", expected, f"docker pull {name}"
-        )
+        fix = f"build it here, or docker pull --platform linux/{_architecture(seen.engine)} {name}"
+        return Finding("IMAGE.PRESENT", Severity.REFUSAL, node, f"{name} is for {arch}", expected, fix)
     observed = f"{name}, {len(seen.image.layers)} layers, engine {seen.engine.version}"
     return Finding("IMAGE.PRESENT", Severity.OK, node, observed)
 

@@ -92,7 +92,9 @@ class Dockerd:
         self.stop()
 
 
-def busybox_image(name: str, *, layers: int = 1, size: int = 1000, salt: str = "", last: str = "") -> bytes:
+def busybox_image(
+    name: str, *, layers: int = 1, size: int = 1000, salt: str = "", last: str = "", architecture: str = "amd64"
+) -> bytes:
     """A `docker load` archive: static busybox as /bin/sh, then layers of `size` bytes. Built here, from no registry.
 
     Two images of one salt that differ in `last` differ in their last layer alone.
@@ -107,7 +109,7 @@ def busybox_image(name: str, *, layers: int = 1, size: int = 1000, salt: str = "
         entries[paths[-1]] = data
     config = json.dumps(
         {
-            "architecture": "amd64",
+            "architecture": architecture,
             "os": "linux",
             "config": {"Env": ["PATH=/bin"], "Cmd": ["sh"], "Labels": {"made": "here"}},
             "rootfs": {"type": "layers", "diff_ids": diffs},

@@ -7,19 +7,21 @@ import pytest
 
 from cluster.app.agents import source
 from cluster.app.ranks import sight
+from cluster.errors import Exit
 from cluster.model.containers import Box, Mount
 from cluster.model.deployment import DeploymentId
 from cluster.model.steps import CreateContainer, Run, Write
 from cluster.node.engine import Engine
 from cluster.node.local import LocalNode
-from cluster.plan import watch
-from cluster.plan.boot import Limits, Member, RankState, Weight
+from cluster.plan.assess import assess
+from cluster.plan.boot import Alive, Limits, Member, Observation, RankSight
 from cluster.probe.ranks import RankLife
 from cluster.runtime.base import LaunchSpec, RankSpec
 from cluster.runtime.container import ContainerRuntime
 from cluster.runtime.native import NativeRuntime
 from tests.contract import dockerd
 from tests.contract.bench import STANDIN, Bench, lives, names, until
+from tests.wrong_images import note
 
 pytestmark = [
     pytest.mark.contract,
@@ -87,6 +89,14 @@ def main_of(rank):
     return next(one for one in rank.processes if "standin" in one.command or one.name == "python3")
 
 
+def said(bench, ended):
+    """What `status` says of this rank, while another one lives."""
+    members = (Member(0, "here"), Member(1, "there"))
+    seen = Observation(1.0, (sight(ended, bench.look(), 1.0), RankSight(1, Alive())))
+    judged = assess(members, seen, Limits())
+    return f"{judged.state}: {judged.reasons[0]}"
+
+
 def test_a_rank_in_a_container_is_seen_with_the_processes_inside(bench):
     rank = bench.start()
     assert (rank.state, names(rank)) == (RankLife.ALIVE, TREE)
@@ -145,10 +155,10 @@ def test_a_container_that_its_engine_starts_again_is_ended_and_told(bench):
     assert ended.exit is not None
     assert "restart policy not of ours" in ended.exit.error
     assert bench.containers() == []
-    judged = watch.look(RankState(Member(0, "here"), 0.0), sight(ended, bench.look(), 1.0), (), 1.0, Limits())
-    assert [piece.cause for piece in judged.evidence if piece.weight is Weight.OWN] == [
-        f"it was killed by SIGKILL: {ended.exit.error}"
-    ]
+    assert said(bench, ended) == f"degraded: rank 0 (here): it was killed by SIGKILL: {ended.exit.error}"
+    note(
+        "a rank's container is started again by its engine", "status", said(bench, ended), Exit.DEGRADED, "no container"
+    )
 
 
 def test_a_rank_that_ran_out_of_memory_is_told_apart_from_one_that_was_killed(bench):
@@ -161,6 +171,7 @@ def test_a_rank_that_ran_out_of_memory_is_told_apart_from_one_that_was_killed(be
     ended = until(bench.seen, lambda seen: seen.state is RankLife.EXITED)
     assert ended.exit is not None
     assert (ended.exit.code, ended.exit.error) == (137, "the kernel ended it, for memory ran out")
+    note("a rank's container runs out of memory", "status", said(bench, ended), Exit.DEGRADED, "the other rank")
 
 
 def test_a_killed_shim_leaves_a_container_that_stop_still_ends(bench):

@@ -14,6 +14,7 @@ from cluster.node.open import open_node
 from cluster.plan.shown import create_words
 from tests.contract import dockerd, sshd
 from tests.fakes.node import FakeNode
+from tests.wrong_images import note_error
 
 pytestmark = [
     pytest.mark.contract,
@@ -150,8 +151,9 @@ def test_ours_are_found_by_label_and_strangers_are_not(engine, daemon):
 
 def test_a_taken_name_is_its_own_error(engine):
     engine.create(spec("sparkctl-twice", "true"))
-    with pytest.raises(NameTaken):
+    with pytest.raises(NameTaken) as caught:
         engine.create(spec("sparkctl-twice", "true"))
+    note_error("the container's name is taken", "start", caught.value, "the other one, untouched")
 
 
 def test_a_container_of_a_missing_image_is_its_own_error(engine):

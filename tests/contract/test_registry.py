@@ -18,6 +18,7 @@ from tests.contract import dockerd, registry, sshd
 from tests.contract.registry import Registry
 from tests.contract.sshd import free_port
 from tests.contract.test_ship import LAYER, Pair, archive
+from tests.wrong_images import note_error
 
 pytestmark = [
     pytest.mark.contract,
@@ -165,6 +166,7 @@ def test_a_layer_that_was_changed_in_the_registry_is_never_taken(engines, publis
     assert engine.image(f"{name}@{digest}") is None
     engine.close()
     assert "verification failed" in caught.value.evidence[0]
+    note_error("a layer was changed in the registry", "image pull", caught.value, "no image")
 
 
 def test_a_registry_with_a_lock_opens_to_the_login_that_it_knows(engines, tmp_path):
@@ -180,6 +182,7 @@ def test_a_registry_with_a_lock_opens_to_the_login_that_it_knows(engines, tmp_pa
         with pytest.raises(StepFailed, match="pulling image") as caught:
             engine.pull(name, lambda *_: None)
         assert "no basic auth credentials" in caught.value.evidence[0]
+        note_error("the registry wants a login", "image pull", caught.value, "no image")
         engine.pull(name, lambda *_: None, (registry.USER, Secret(registry.PASSWORD)))
         assert engine.image(name) is not None
         engine.remove_image(name)

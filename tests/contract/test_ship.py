@@ -20,6 +20,7 @@ from cluster.node.failures import NoSpace
 from cluster.node.local import LocalNode
 from cluster.plan.image import same_image
 from tests.contract import dockerd, sshd
+from tests.wrong_images import note_error
 
 pytestmark = [
     pytest.mark.contract,
@@ -153,6 +154,7 @@ def test_after_a_cut_link_nothing_that_arrived_is_sent_again(engines, tmp_path):
             pair.send("big")
         cutter.join()
         assert "nothing of it is sent twice" in caught.value.fix
+        note_error("the link breaks during a shipment", "image ship", caught.value, "what arrived, and no image")
         time.sleep(1)  # the receiver still loads what it has
         loaded = max((len(one.layers) for one in pair.worker.engine.images()), default=0)
         done = pair.send("big")
@@ -180,9 +182,10 @@ def test_a_damaged_part_is_thrown_away_and_sent_again(pair):
     first = pair.image("1").layers[0].partition(":")[2]
     pair.staging.mkdir()
     (pair.staging / f"{first}.part").write_bytes(b"x" * 500_000)
-    with pytest.raises(StepFailed, match="damaged"):
+    with pytest.raises(StepFailed, match="damaged") as caught:
         pair.send("1")
     assert not (pair.staging / f"{first}.part").exists()
+    note_error("a staged layer was damaged", "image ship", caught.value, "neither it nor an image")
     pair.send("1")
     assert pair.is_equal("1")
 
@@ -201,6 +204,10 @@ def test_the_end_of_the_engine_during_a_load_is_told_and_the_next_run_repairs(en
         pair.close()
         other.again()
         pair = Pair(engines[0], other, server, tmp_path)
+        assert pair.worker.engine.image("sparkctl-ship:1") is None
+        note_error(
+            "the worker's engine is killed during the load", "image ship", caught.value, "what arrived, no image"
+        )
         pair.send("1")
         assert pair.is_equal("1")
         pair.close()
@@ -223,6 +230,9 @@ def test_a_disk_that_fills_up_during_a_load_is_told_and_the_next_run_repairs(eng
         assert (caught.value.what, caught.value.where) == ("no space left for the image", "here")
         assert "docker system df" in caught.value.fix
         assert pair.worker.engine.image("sparkctl-ship:big") is None
+        note_error(
+            "the worker's disk fills up during the load", "image ship", caught.value, "what arrived, and no image"
+        )
         (small / "filler").unlink()
         pair.send("big")
         assert pair.is_equal("big")

@@ -9,6 +9,9 @@ from cluster.config.texts import Option
 from cluster.errors import SettingsError
 from cluster.model.exl3 import COPY, Exl3, Profile, copied, exl3_variables
 from cluster.model.flags import variables
+from cluster.model.kit import Image
+from cluster.model.rules_server import image_name
+from tests.build import pair
 
 SAGE = ("RECIPE=dsv41-sage-exl3-1x",)
 SPARKINFER = ("RECIPE=dsv4-sparkinfer-1x",)
@@ -104,3 +107,22 @@ def test_the_profiles_are_as_measured():
         Profile.ALIASED: ("1", "4096", "6144"),
         Profile.NODRAFT: ("0", "2048", "6144"),
     }
+
+
+@pytest.mark.parametrize(
+    ("name", "fits"),
+    [
+        ("vllm/vllm-openai:v0.33.0", True),
+        ("ghcr.io/miaai-lab/deepseek-v4.1-flash-exl3-2x-dgx-sparks:2.9bpw", True),
+        ("127.0.0.1:5055/sparkctl/a@sha256:" + "0" * 64, True),
+        ("localhost:5000/a__b/c", True),
+        ("Demo:1", False),
+        ("demo:a b", False),
+        ("demo:", False),
+        ("-rm", False),
+        ("demo@sha256:12", False),
+    ],
+)
+def test_a_name_that_no_engine_takes_is_refused_before_any_node_is_asked(name, fits):
+    settings = pair(image=Image(name=name))
+    assert [one.what for one in image_name(settings, {})] == ([] if fits else [f"IMAGE={name} is no name of an image"])
