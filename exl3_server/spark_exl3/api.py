@@ -60,6 +60,8 @@ class Api(BaseHTTPRequestHandler):
                 self._tell(503 if state is State.FAILED else 200, {"status": state.value})
             case "/ready":
                 self._tell(200 if state is State.READY else 503, {"status": state.value})
+            case "/metrics" if state is State.READY:
+                self._metrics()
             case "/v1/models":
                 self._guarded(self._models)
             case _:
@@ -101,6 +103,11 @@ class Api(BaseHTTPRequestHandler):
         served = self.served
         card = {"id": served.name, "object": "model", "owned_by": "spark_exl3", "max_model_len": served.context}
         self._tell(200, {"object": "list", "data": [card] if served.engine.state is State.READY else []})
+
+    def _metrics(self) -> None:
+        engine, done = self.served.engine, self.served.engine.done
+        text = answers.metrics(done.running, engine.waiting, done.prompt, done.generated, done.steps)
+        self._send(200, "text/plain; version=0.0.4", text.encode())
 
     def _tokenize(self) -> None:
         body = self._body()
@@ -232,9 +239,11 @@ class Api(BaseHTTPRequestHandler):
         self._log(refused.status)
 
     def _tell(self, status: int, told: answers.Json) -> None:
-        text = json.dumps(told, ensure_ascii=False).encode()
+        self._send(status, "application/json", json.dumps(told, ensure_ascii=False).encode())
+
+    def _send(self, status: int, kind: str, text: bytes) -> None:
         self.send_response(status)
-        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(text)))
         if self.close_connection:
             self.send_header("Connection", "close")
@@ -243,6 +252,8 @@ class Api(BaseHTTPRequestHandler):
 
     def _log(self, status: int, end: End | None = None) -> None:
         """One line for each request that is no look at the server's state, without a word of its text."""
+        if self.path == "/metrics":
+            return
         told = f"{self.command} {self.path} {status}"
         if end:
             told += f" prompt={end.counts.prompt} new={end.counts.new} finish={end.finish}"

@@ -30,6 +30,8 @@ class Wish:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
+    """A step of the model: its text, empty while a prompt is still read."""
+
     text: str
 
 
@@ -64,6 +66,16 @@ class Turn:
     left: Event = field(default_factory=Event)
 
 
+@dataclass(slots=True)
+class Done:
+    """What was done so far; written by the engine's thread, read by all."""
+
+    running: int = 0
+    steps: int = 0
+    prompt: int = 0
+    generated: int = 0
+
+
 class Engine:
     """`broke` is called once if the model does not load or fails: nothing will be answered after that."""
 
@@ -73,6 +85,11 @@ class Engine:
         self._lock = Lock()
         self._model: Model | None = None
         self.state = State.LOADING
+        self.done = Done()
+
+    @property
+    def waiting(self) -> int:
+        return self._turns.qsize()
 
     def start(self) -> None:
         Thread(target=self._run, name="engine", daemon=True).start()
@@ -103,7 +120,9 @@ class Engine:
                 self.state = State.READY
             while True:
                 now = self._turns.get()
-                _answer(self._model, now)
+                self.done.running = 1
+                _answer(self._model, now, self.done)
+                self.done.running = 0
                 now = None
         except Exception:  # the root of this thread
             traceback.print_exc()
@@ -124,13 +143,21 @@ class Engine:
             turn.pieces.put(Refused(500, "the engine failed; its log says why", code="engine_failed"))
 
 
-def _answer(model: Model, turn: Turn) -> None:
+def _answer(model: Model, turn: Turn, done: Done) -> None:
     if turn.left.is_set():
         return
+    before = done.generated
+    done.prompt += turn.wish.length
     try:
         with closing(model.answer(turn.wish)) as pieces:
             for piece in pieces:
-                turn.pieces.put(piece)
+                done.steps += 1
+                if isinstance(piece, End):
+                    done.running, done.generated = 0, before + piece.counts.new
+                elif piece.text:
+                    done.generated += 1
+                if isinstance(piece, End) or piece.text:
+                    turn.pieces.put(piece)
                 if turn.left.is_set():
                     return
     except Refused as refused:

@@ -68,8 +68,8 @@ class Exllama:
                     running = not told["eos"]
                     if told["stage"] == "error":
                         raise Refused(500, f"this request failed: {told['error']}", code="request_failed")
-                    if text := told.get("text"):
-                        yield Piece(text)
+                    if (told["stage"] != "started" and not told["eos"]) or told.get("text"):
+                        yield Piece(told.get("text", ""))
                     if told["eos"]:
                         yield End(FINISH.get(told["eos_reason"], "stop"), _counts(told, wish))
         finally:

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from cluster.probe.vllm_metrics import Counters, read_counters
 from tests.contract.bench import until
 from tests.contract.sshd import free_port
 
@@ -155,6 +156,14 @@ def test_prompts_are_counted_as_they_will_be_answered(start):
     told = json.loads(server.ask("/tokenize", {"messages": ASK["messages"]})[1])
     assert (told["count"], told["max_model_len"], len(told["tokens"])) == (PROMPT, 6144, PROMPT)
     assert json.loads(server.ask("/tokenize", {"prompt": "ab", "add_special_tokens": False})[1])["tokens"] == [97, 98]
+
+
+def test_its_work_is_counted_under_the_names_that_sparkctl_reads(start):
+    server = start()
+    server.chat()
+    assert read_counters(server.ask("/metrics")[1]) == Counters(
+        prompt=PROMPT, generation=3, running=0, waiting=0, steps=5
+    )
 
 
 def test_only_who_has_the_key_is_answered(start, tmp_path):

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from spark_exl3.answers import Counts
-from spark_exl3.engine import End, Engine, Piece, State, Wish
+from spark_exl3.engine import Done, End, Engine, Piece, State, Wish
 from spark_exl3.wishes import Refused, Sampling
 
 LIMIT = 10.0
@@ -122,3 +122,24 @@ def test_a_request_that_is_refused_leaves_the_engine_as_it_was():
     told = turns[0].pieces.get(timeout=LIMIT)
     assert isinstance(told, Refused)
     assert [turns[1].pieces.get(timeout=LIMIT) for _ in range(2)] == [Piece("b"), END]
+
+
+def test_what_is_done_is_counted_while_it_is_done():
+    model = Paced()
+    engine, _ = started(model)
+    turn = engine.ask(wish("ab"))
+    model.let.put(None)
+    assert turn.pieces.get(timeout=LIMIT) == Piece("a")
+    assert engine.done == Done(running=1, steps=1, prompt=2, generated=1)
+    engine.ask(wish("c"))
+    assert engine.waiting == 1
+    model.let.put(None)
+    assert [turn.pieces.get(timeout=LIMIT) for _ in range(2)] == [Piece("b"), END]
+    model.let.put(None)
+    until_idle(engine)
+    assert engine.done == Done(running=0, steps=5, prompt=3, generated=2)
+
+
+def until_idle(engine: Engine) -> None:
+    while engine.done.running or engine.waiting:
+        pass
