@@ -82,9 +82,12 @@ class Run:
         """A report that is wanted although it ends with a refusal."""
         argv = [sys.executable, "-m", "cluster", *map(str, words), "--json"]
         done = subprocess.run(argv, capture_output=True, text=True, timeout=LONG, env=self.environment, cwd=cwd)
-        if not done.stdout:
-            raise Failed(f"preflight said nothing: {done.stderr[-1500:]}")
-        return json.loads(done.stdout.splitlines()[-1])  # type: ignore[no-any-return]
+        told: dict[str, Any] = json.loads(done.stdout.splitlines()[-1]) if done.stdout else {"event": "nothing"}
+        if told["event"] == "failed" and told["error"] != "Refused":
+            raise Failed(f"{' '.join(map(str, words))}: {told}")
+        if told["event"] == "nothing":
+            raise Failed(f"{' '.join(map(str, words))} said nothing: {done.stderr[-1500:]}")
+        return told
 
     def sparkctl(self, *words: str | Path, limit: float = LONG, cwd: Path = ROOT) -> dict[str, Any]:
         told = self.call(sys.executable, "-m", "cluster", *words, "--json", limit=limit, cwd=cwd)
@@ -309,12 +312,9 @@ def deployment(run: Run, name: str, pack: Path) -> Deployment:
         "launch": {
             "runtime": "native",
             "command": [sys.executable, "-m", "spark_exl3", *words],
-            "environment": {
-                name: run.environment[name]
-                for name in ("PYTHONPATH", "TORCH_CUDA_ARCH_LIST")
-                if name in run.environment
-            },
+            "environment": {"PYTHONPATH": run.environment["PYTHONPATH"]},
         },
+        "tuning": {"torch_arch": ARCHITECTURE},
         "exl3": {"profile": "none", "confidence": None},
         "image": {"name": ""},
     }
