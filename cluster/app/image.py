@@ -37,10 +37,11 @@ from cluster.plan.image import (
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """One node's engine and its image of that name."""
+    """One node's engine and its image of that name; `broken` is why an image that it shows is none."""
 
     engine: EngineSeen
     image: ImageSeen | None
+    broken: str = ""
 
 
 def wish_of(settings: Settings) -> ImageWish:
@@ -118,9 +119,23 @@ def look(session: Session) -> dict[str, Holding]:
 
     def ask(node: Node) -> Holding:
         with engine_of(session.settings, node) as engine:
-            return Holding(engine.seen(), engine.image(session.settings.image.name))
+            return hold(engine, session.settings.image.name)
 
     return session.each(ask)
+
+
+def hold(engine: Engine, name: str) -> Holding:
+    """A load that failed leaves an image in containerd's store that inspecting accepts: there one is proved first."""
+    seen, image = engine.seen(), engine.image(name)
+    if image is None or not seen.containerd_store:
+        return Holding(seen, image)
+    try:
+        engine.prove(image.id)
+    except NoSpace:
+        raise
+    except StepFailed as error:
+        return Holding(seen, None, f"the engine shows {name}, and cannot run it: {'; '.join(error.evidence)}")
+    return Holding(seen, image)
 
 
 @contextmanager
@@ -226,7 +241,8 @@ def prune(session: Session) -> dict[str, int]:
 
 
 def report_of(session: Session, action: str, holdings: dict[str, Holding], *notes: str) -> ImageReport:
-    return replace(_report(action, session.settings, holdings, ()), notes=notes)
+    broken = (f"{name}: {one.broken}" for name, one in holdings.items() if one.broken)
+    return replace(_report(action, session.settings, holdings, ()), notes=(*broken, *notes))
 
 
 def _report(
@@ -258,4 +274,6 @@ def _row(node: str, name: str, one: Holding) -> NodeImage:
 
 
 def _told_of(settings: Settings, holdings: dict[str, Holding]) -> list[str]:
-    return [f"{name}: {image_key(one.image) if one.image else 'no image'}" for name, one in holdings.items()]
+    return [
+        f"{name}: {image_key(one.image) if one.image else one.broken or 'no image'}" for name, one in holdings.items()
+    ]

@@ -2,7 +2,6 @@
 
 import base64
 import json
-import secrets
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -13,7 +12,7 @@ from cluster.app.agents import agent, source
 from cluster.app.observe import told
 from cluster.app.registry import NoRegistry, pull, push, registry
 from cluster.errors import Refused, SparkctlError, StepFailed, Unreachable
-from cluster.model.containers import ContainerSpec, EngineSeen, ImageSeen
+from cluster.model.containers import EngineSeen, ImageSeen
 from cluster.model.events import Bound, Emit, Progress, Severity, Told
 from cluster.model.images import ImageShipped
 from cluster.model.kit import Ship
@@ -280,7 +279,7 @@ def _placed(error: SparkctlError, head: Side, worker: Side) -> SparkctlError:
 
 
 def _prove(worker: Side, image: ImageSeen, tags: tuple[str, ...], done: ImageShipped) -> ImageShipped:
-    """Inspecting is no proof: a container of it is created, never started, and its layers are compared."""
+    """Inspecting is no proof: its layers are compared, and a container of it is created."""
     name = tags[0] if tags else image.id
     seen = worker.engine.image(name)
     if seen is None or seen.layers != image.layers:
@@ -291,8 +290,7 @@ def _prove(worker: Side, image: ImageSeen, tags: tuple[str, ...], done: ImageShi
             evidence=[f"{name}: {layers}, {len(image.layers)} expected"],
         )
     try:
-        probe = ContainerSpec(f"sparkctl-probe-{secrets.token_hex(4)}", seen.id, ("true",), host_ipc=False)
-        worker.engine.remove(worker.engine.create(probe))
+        worker.engine.prove(seen.id)
     except SparkctlError:
         worker.engine.remove_image(name)
         raise

@@ -4,6 +4,7 @@ import contextlib
 import socket
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import PurePosixPath
+from secrets import token_hex
 from typing import Any
 
 import docker
@@ -208,6 +209,10 @@ class Engine:
                 type="json-file", config={"max-size": str(spec.log_bytes), "max-file": str(spec.keep_logs)}
             ),
         )
+
+    def prove(self, image: str) -> None:
+        """A container is made of it, never started, and removed: an engine may show an image that it cannot run."""
+        self.remove(self.create(ContainerSpec(f"sparkctl-probe-{token_hex(4)}", image, ("true",), host_ipc=False)))
 
     def start(self, identity: str) -> None:
         with self._door("starting a container"):

@@ -123,6 +123,32 @@ def busybox_image(
     return _tar(entries)
 
 
+def without_last_layer(archive: bytes, name: str) -> bytes:
+    """The same image as an OCI archive whose last layer is named and not there."""
+    with tarfile.open(fileobj=BytesIO(archive)) as tar:
+        read = {member.name: tar.extractfile(member).read() for member in tar.getmembers()}  # type: ignore[union-attr]
+    (described,) = json.loads(read["manifest.json"])
+    config, *layers = (read[path] for path in (described["Config"], *described["Layers"]))
+    kind = "application/vnd.oci.image"
+    manifest = json.dumps(
+        {
+            "schemaVersion": 2,
+            "mediaType": f"{kind}.manifest.v1+json",
+            "config": _blob(f"{kind}.config.v1+json", config),
+            "layers": [_blob(f"{kind}.layer.v1.tar", layer) for layer in layers],
+        }
+    ).encode()
+    named = {"annotations": {"io.containerd.image.name": f"docker.io/library/{name}"}}
+    index = {"schemaVersion": 2, "manifests": [_blob(f"{kind}.manifest.v1+json", manifest) | named]}
+    entries = {f"blobs/sha256/{_sha256(data)}": data for data in (config, manifest, *layers[:-1])}
+    entries |= {"index.json": json.dumps(index).encode(), "oci-layout": b'{"imageLayoutVersion": "1.0.0"}'}
+    return _tar(entries)
+
+
+def _blob(media: str, data: bytes) -> dict[str, object]:
+    return {"mediaType": media, "digest": f"sha256:{_sha256(data)}", "size": len(data)}
+
+
 def _busybox() -> dict[str, bytes]:
     path = shutil.which("busybox")
     if path is None:

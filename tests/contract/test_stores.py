@@ -4,10 +4,12 @@ from dataclasses import replace
 
 import pytest
 
+from cluster.app.image import hold
 from cluster.model.events import Told
 from tests.contract import dockerd, other_engine, sshd
 from tests.contract.other_engine import ContainerdStore
 from tests.contract.test_ship import LAYER, Pair, archive
+from tests.wrong_images import note
 
 pytestmark = [
     pytest.mark.contract,
@@ -43,6 +45,30 @@ def test_a_changed_layer_is_all_that_is_sent_between_two_kinds_of_store(engines,
         assert there is not None
         assert there.layers == pair.image("2").layers
         assert not [one for one in pair.events if isinstance(one, Told)]
+        pair.close()
+
+
+def test_an_image_that_the_engine_shows_and_cannot_run_is_no_image_and_the_next_shipment_mends_it(engines, tmp_path):
+    """What a load that failed leaves in containerd's store."""
+    old, new = engines
+    for engine in engines:
+        for name in engine.run("images", "-aq").stdout.decode().split():
+            engine.run("rmi", "-f", name, check=False)
+    old.run("load", data=archive("1"))
+    with sshd.Sshd(tmp_path / "sshd") as server:
+        pair = Pair(old, new, server, tmp_path)
+        pair.worker = seen_from_here(pair.worker, new)
+        new.run("load", data=dockerd.without_last_layer(archive("1"), "sparkctl-ship:1"), check=False)
+        shown = pair.worker.engine.image("sparkctl-ship:1")
+        assert shown is not None
+        assert shown.layers == pair.image("1").layers
+        held = hold(pair.worker.engine, "sparkctl-ship:1")
+        assert held.image is None
+        assert "cannot run it" in held.broken
+        note("the worker's engine shows an image that it cannot run", "image verify", held.broken, 4, "it, as it was",
+             "sparkctl image ship")  # fmt: skip
+        assert pair.send("1").layers == 1
+        assert hold(pair.worker.engine, "sparkctl-ship:1").broken == ""
         pair.close()
 
 
