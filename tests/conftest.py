@@ -22,7 +22,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> Schedulin
     """With `-n`, a file's tests stay together, and one pair of vLLM ranks runs at a time."""
     from xdist.scheduler import LoadScopeScheduling  # the overlay's environment has none
 
-    class ByFile(LoadScopeScheduling):
+    class ByFile(LoadScopeScheduling):  # type: ignore[misc]  # it comes without types
         def _split_scope(self, nodeid: str) -> str:
             file = PurePosixPath(nodeid.partition("::")[0])
             return "vllm" if file.parent.name == "lab" and file.stem in SERVES_REAL_VLLM else str(file)
