@@ -38,7 +38,7 @@ RUNTIME = NativeRuntime(source)
 
 def launcher(settings: Settings) -> Runtime:
     """What prepares and launches the ranks; all that comes later is the same for every runtime."""
-    return ContainerRuntime(RUNTIME) if settings.launch.runtime is RuntimeKind.CONTAINER else RUNTIME
+    return ContainerRuntime(RUNTIME, source) if settings.launch.runtime is RuntimeKind.CONTAINER else RUNTIME
 
 
 OK = 200

@@ -63,7 +63,10 @@ class ContainerSpec:
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """What one node gives its rank's container: the image by its immutable id there, mounts, devices, its engine."""
+    """What one node gives its rank's container: the image by its immutable id there, mounts, devices, its engine.
+
+    stamped  variables that compiled graphs depend on, beside the image and mounted files; none: they are kept always
+    """
 
     image: str
     engine: str
@@ -72,6 +75,7 @@ class Box:
     devices: tuple[str, ...] = ()
     gpus: bool = False
     security: tuple[str, ...] = ()
+    stamped: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -250,6 +250,12 @@ class Container:
     mounts: tuple[str, ...] = setting(
         (), "Further folders and files of the node inside, each `source:target` or `source:target:rw`", env="MOUNTS"
     )
+    cache_stamp: tuple[str, ...] = setting(
+        (),
+        "Variables that compiled graphs depend on: when one changes, or the image or a mounted file, "
+        "torch_compile_cache in folders that the container may write is emptied",
+        env="CACHE_STAMP",
+    )
     tail: bool = setting(False, "Follow the logs after a start", env="TAIL", not_yet=_CONTAINER)
 
 

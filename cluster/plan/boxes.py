@@ -56,7 +56,8 @@ def gives_gpus(seen: BoxSeen) -> bool:
 
 def planned_box(settings: Settings, node: NodeSettings) -> Box:
     """A box as far as it is known without asking the node."""
-    return Box(settings.image.name, settings.container.engine, home="~", mounts=_mounts(settings, node))
+    container, mounts = settings.container, _mounts(settings, node)
+    return Box(settings.image.name, container.engine, home="~", mounts=mounts, stamped=container.cache_stamp)
 
 
 def _mounts(settings: Settings, node: NodeSettings) -> tuple[Mount, ...]:

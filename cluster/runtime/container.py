@@ -3,13 +3,17 @@
 So that logs, looks, stops and systemd units are the same for both runtimes; what differs is said here.
 """
 
+import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import PurePosixPath
 
 from cluster.model.containers import LABEL, Box, ContainerSpec, Mount
 from cluster.model.deployment import DeploymentId
-from cluster.model.steps import Command, CreateContainer, Step
+from cluster.model.steps import Command, CreateContainer, Run, Step
+from cluster.model.units import Seconds
 from cluster.runtime.base import LaunchSpec, RankSpec
+from cluster.runtime.bundle import bundle
 from cluster.runtime.native import NativeRuntime, box_name
 
 SECRETS = PurePosixPath("/run/sparkctl")
@@ -21,14 +25,27 @@ RDMA = "/dev/infiniband"
 class ContainerRuntime:
     """`shim` does all that happens after a container was created."""
 
-    def __init__(self, shim: NativeRuntime) -> None:
-        self._shim = shim
+    def __init__(self, shim: NativeRuntime, read_part: Callable[[str], bytes]) -> None:
+        self._shim, self._graphs = shim, bundle((read_part("graphs"),))
 
     def prepare(self, spec: LaunchSpec) -> tuple[Step, ...]:
-        return (*self._shim.prepare(spec), *(self._create(spec.which, rank) for rank in spec.ranks))
+        renewed = (self._renew(rank, rank.box) for rank in spec.ranks if rank.box and rank.box.stamped)
+        return (*self._shim.prepare(spec), *renewed, *(self._create(spec.which, rank) for rank in spec.ranks))
 
     def launch(self, spec: LaunchSpec) -> tuple[Step, ...]:
         return self._shim.launch(spec)
+
+    def _renew(self, rank: RankSpec, box: Box) -> Run:
+        """A graph compiled for other kernels or other settings is loaded all the same, and answers wrong text."""
+        given, there = dict(rank.environment), [at_home(one.source, box.home) for one in box.mounts]
+        want = {
+            "folders": [path for path, one in zip(there, box.mounts, strict=True) if not one.read_only and "/" in path],
+            "files": [path for path, one in zip(there, box.mounts, strict=True) if one.read_only],
+            "said": {"image": box.image, **{name: given.get(name) for name in box.stamped}},
+        }
+        argv = ("python3", "-IS", "-", json.dumps(want, separators=(",", ":")))
+        why = f"keep the compiled graphs of rank {rank.rank} only if they are of these settings"
+        return Run(rank.node, why, Command(argv, stdin=self._graphs, limit=Seconds(300.0)))
 
     def _create(self, which: DeploymentId, rank: RankSpec) -> CreateContainer:
         if rank.box is None:

@@ -1,6 +1,7 @@
 """A rank's container: equal but for what may differ, marked as ours, never privileged, no secret in it."""
 
 import json
+from dataclasses import replace
 
 from cluster.model.containers import Box, Mount
 from cluster.model.deployment import DeploymentId
@@ -10,7 +11,13 @@ from cluster.runtime.container import ENTER, ContainerRuntime, container_spec
 from cluster.runtime.native import NativeRuntime
 
 WHICH = DeploymentId("demo", "20261130T173000Z-3f9a")
-RUNTIME = ContainerRuntime(NativeRuntime(lambda name: f"# {name}\n".encode()))
+
+
+def part(name: str) -> bytes:
+    return f"# {name}\n".encode()
+
+
+RUNTIME = ContainerRuntime(NativeRuntime(part), part)
 BOX = Box("sha256:11", "/var/run/docker.sock", home="/home/op", mounts=(Mount("~/model", "/model"),))
 
 
@@ -71,3 +78,16 @@ def test_rdma_needs_its_devices_and_memory_that_may_be_locked():
     assert (with_rdma.capabilities, with_rdma.memlock) == (("SYS_PTRACE", "IPC_LOCK"), -1)
     without = container_spec(WHICH, rank(0), BOX)
     assert (without.capabilities, without.memlock) == (("SYS_PTRACE",), None)
+
+
+def test_compiled_graphs_are_held_against_what_they_depend_on_before_a_container_is_created():
+    mounts = (Mount("~/model", "/model"), Mount("~/fix.py", "/opt/fix.py"), Mount("~/cache", "/cache", read_only=False))
+    box = replace(BOX, mounts=mounts, stamped=("A", "ABLATE"))
+    steps = RUNTIME.prepare(LaunchSpec(WHICH, (rank(0, box),)))
+    (renewed,) = [one for one in steps if isinstance(one, Run)]
+    assert isinstance(steps[steps.index(renewed) + 1], CreateContainer)
+    assert json.loads(renewed.command.argv[-1]) == {
+        "folders": ["/home/op/cache"],
+        "files": ["/home/op/model", "/home/op/fix.py"],
+        "said": {"image": "sha256:11", "A": "1", "ABLATE": None},
+    }
