@@ -7,7 +7,7 @@ from cluster.app.fetch import Wanted, fetch
 from cluster.app.session import OpenNode, Session
 from cluster.app.share import Sharing, chosen
 from cluster.app.stages import Stages
-from cluster.errors import Refused
+from cluster.errors import NodeError, Refused, StepFailed
 from cluster.model.events import Emit, Severity, Told
 from cluster.model.settings import Settings
 from cluster.plan.share import shares, volume_of, want_of
@@ -17,11 +17,18 @@ def download(settings: Settings, open_one: OpenNode, emit: Emit) -> None:
     """AUTO_DOWNLOAD: nobody is asked when every file is there and proven."""
     if not settings.weights.auto_download:
         return
+    if settings.head.control != "local":
+        emit(Told(Severity.NOTE, "AUTO_DOWNLOAD fetches only where sparkctl runs on the head", settings.head.name))
+        return
     try:
         fetch(settings, open_one, emit, Wanted(offline=True))
-    except Refused as error:
-        emit(Told(Severity.NOTE, f"fetching first: {error.what}", settings.head.name))
-        fetch(settings, open_one, emit, Wanted())
+    except Refused as gap:
+        emit(Told(Severity.NOTE, f"fetching first: {gap.what}", settings.head.name))
+        try:
+            fetch(settings, open_one, emit, Wanted())
+        except (StepFailed, NodeError) as error:  # no network: weights that came by other means may be whole
+            told = f"nothing could be fetched ({error}); what lies there is taken as it is"
+            emit(Told(Severity.WARNING, told, settings.head.name))
 
 
 def bring_weights(session: Session, emit: Emit, stages: Stages, forced: frozenset[str]) -> None:

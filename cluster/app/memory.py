@@ -9,16 +9,14 @@ from cluster.model.events import Emit, Finding, Severity
 from cluster.model.fit import FitReport
 from cluster.model.memory import MemoryFacts, ModelShape
 from cluster.model.settings import RuntimeKind, Settings
-from cluster.model.steps import Run
 from cluster.node.base import Node
 from cluster.plan.fit import report
 from cluster.plan.memory import plan_nodes
-from cluster.plan.memory_checks import check_memory, wants_drop
+from cluster.plan.memory_checks import check_memory
 from cluster.probe.headers import parse_shape
 from cluster.probe.memory import parse_facts
 
 HEADERS_LIMIT = 300.0  # 200 000 tensors on a disk that may be busy
-DROP_LIMIT = 120.0
 MOST = 12
 
 
@@ -71,18 +69,6 @@ def memory_findings(settings: Settings, plan: MemoryPlan) -> list[Finding]:
         told_where = f"no safetensors in {settings.serve.model}: how much it will take is not known"
         return [Finding("MEM.BOOT_MARGIN", Severity.NOT_CHECKED, settings.head.name, told_where)]
     return [finding for node in plan.nodes for finding in check_memory(settings, node)]
-
-
-def drop_steps(settings: Settings, plan: MemoryPlan | None) -> tuple[Run, ...]:
-    """Where the driver would not find enough free memory, though enough is available."""
-    if plan is None:
-        return ()
-    return tuple(_drop(node.facts.node, settings) for node in plan.nodes if wants_drop(settings, node))
-
-
-def _drop(name: str, settings: Settings) -> Run:
-    command = agent("drop", {"model": model_on(name, settings)}, DROP_LIMIT)
-    return Run(name, "drop the model's files from the page cache", command)
 
 
 def fit(settings: Settings, open_one: OpenNode, emit: Emit) -> FitReport:

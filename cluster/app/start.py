@@ -13,8 +13,8 @@ from cluster.app.execute import Transaction
 from cluster.app.guard import guard_of
 from cluster.app.ledger import Meter, enter
 from cluster.app.lock import held
-from cluster.app.memory import drop_steps
 from cluster.app.pace import REAL, Pace
+from cluster.app.pages import after_serving, before_launch
 from cluster.app.ranks import RUNTIME, launcher, newest, where
 from cluster.app.ready import STAGE, Times, wait
 from cluster.app.receipts import Kept, read_kept, receipt_path, utc_now, write_receipt
@@ -72,11 +72,11 @@ def begin(session: Session, emit: Emit, stages: Stages, forced: frozenset[str], 
     try:
         with stages.stage("prepare"):
             ranks = launcher(session.settings).prepare(spec)
-            room = drop_steps(session.settings, checked.memory)
-            transaction.run(Stage("prepare", (*key_step(session.settings), *ranks, *guard.prepare, *room)))
+            transaction.run(Stage("prepare", (*key_step(session.settings), *ranks, *guard.prepare)))
             compare_written(session, spec, checked, emit, forced)
             receipt = new_receipt(session, spec, checked, forced)
             write_receipt(session.head, session.settings, receipt)
+            before_launch(session, checked.memory, emit)
         with stages.stage("launch"):
             steps = (*guard.launch, *launcher(session.settings).launch(spec))  # a guard sees what was before us
             launched = transaction.run(Stage("launch", steps, in_order=True))
@@ -87,6 +87,7 @@ def begin(session: Session, emit: Emit, stages: Stages, forced: frozenset[str], 
         raise
     meter = Meter()
     served = _wait_and_serve(session, receipt, emit, stages, transaction, pace, meter)
+    after_serving(session, emit)
     if checked.memory is not None:
         enter(session, receipt, checked.memory, meter, emit)
     return served

@@ -28,6 +28,15 @@ class OnConflict(StrEnum):
     ROLLBACK = "rollback"
 
 
+class PageCache(StrEnum):
+    """What a start does with pages of the weights that lie in memory; `auto` is what the runtime bears."""
+
+    AUTO = "auto"
+    KEEP = "keep"
+    EVICT_CHECKPOINT = "evict-checkpoint"
+    EVICT_ALL = "evict-all"
+
+
 class Transport(StrEnum):
     """What carries NFS."""
 
@@ -108,6 +117,12 @@ class Weights:
     skip: bool = setting(False, "`start` leaves sharing alone, and takes what is there", env="SKIP_SYNC")
     auto_download: bool = setting(
         False, "`start` fetches what is missing on the head first; needs HF_MODEL_REPO", env="AUTO_DOWNLOAD"
+    )
+    page_cache: PageCache = setting(
+        PageCache.AUTO,
+        "Pages of the weights in memory: `keep`, `evict-checkpoint` of their files, `evict-all` everybody's; `auto`: "
+        "evicted with DSV41_DROP_PAGE_CACHE, kept otherwise",
+        env="PAGE_CACHE",
     )
     repo: str = setting("", "Repository of the model", env="HF_MODEL_REPO")
     revision: str = setting("main", "Its branch, tag or commit", env="HF_MODEL_REVISION")

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from decimal import Decimal
 
 from cluster.model.exl3 import HELD, NOTHING
+from cluster.model.kit import PageCache
 from cluster.model.settings import Settings, is_alone
 from cluster.model.table import Problem
 
@@ -87,6 +88,13 @@ def kept_pages(settings: Settings, origins: Origins) -> Iterator[Problem]:
     """What would take mapped weights away, or cannot work beside them."""
     exl3, serve = settings.exl3, settings.serve
     given = dict(settings.launch.environment)
+    asked = settings.weights.page_cache
+    if asked is PageCache.KEEP and settings.tuning.drop_page_cache:
+        what = f"PAGE_CACHE=keep and {DROPPING}=1 say the opposite"
+        yield Problem(origins.get("weights.page_cache", ""), what, "keep one of them")
+    if exl3.profile in HELD and asked in (PageCache.EVICT_CHECKPOINT, PageCache.EVICT_ALL):
+        what = f"PAGE_CACHE={asked}, and with EXL3_PROFILE={exl3.profile} the GPU reads its weights in the page cache"
+        yield Problem(origins.get("weights.page_cache", ""), what, "set PAGE_CACHE=keep")
     if exl3.copy:
         yield from _expression(exl3.copy, origins)
     if exl3.profile not in HELD:

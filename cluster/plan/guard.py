@@ -8,12 +8,13 @@ from hashlib import sha256
 from pathlib import PurePosixPath
 
 from cluster.model.deployment import rank_dir
-from cluster.model.kit import GuardMode
+from cluster.model.kit import GuardMode, PageCache
 from cluster.model.memory import GIB
 from cluster.model.settings import NodeSettings, Settings
 from cluster.model.steps import Command, Run, Write
 from cluster.model.units import Seconds
 from cluster.plan.memory import NodePlan
+from cluster.plan.pages import policy
 from cluster.runtime.base import LaunchSpec, RankSpec
 
 PARTS = ("own", "guard_rule", "guard_eyes", "guard")
@@ -59,7 +60,7 @@ def _order(settings: Settings, spec: LaunchSpec, rank: RankSpec, plans: Sequence
         "last": 2 * floor // 3,
         "foreign": settings.guard.foreign.value,
         "allowance": _allowance(plans, rank.rank),
-        "drop": [settings.serve.model] if settings.tuning.drop_page_cache else [],
+        "drop": [settings.serve.model] if policy(settings) is not PageCache.KEEP else [],
         "ranks": [str(_folder(spec, one)) for one in spec.ranks if _same_machine(settings.nodes[one.rank], mine)],
         "grace": settings.watch.stop_grace,
         "address": mine.address,

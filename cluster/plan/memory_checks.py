@@ -5,11 +5,13 @@ from dataclasses import dataclass
 
 from cluster.model.events import Finding, Severity
 from cluster.model.fit import Fit
+from cluster.model.kit import PageCache
 from cluster.model.memory import GIB, MemInfo, MemoryFacts, SharedMemory
 from cluster.model.settings import Settings
 from cluster.model.units import Bytes, format_bytes
 from cluster.plan.exl3_checks import keeps_pages
 from cluster.plan.memory import NodePlan, capacity, gib, held_by
+from cluster.plan.pages import policy
 
 SHM_NEEDED = GIB  # vLLM's message queues and NCCL's segments
 FIRST_TO_GO = 1000  # oom_score_adj of a rank: the kernel ends it before a login or a desktop
@@ -104,7 +106,7 @@ def wants_drop(settings: Settings, plan: NodePlan) -> bool:
     action = judge_free(plan.facts.info, plan.needed, wanted).action
     if keeps_pages(settings):
         return False
-    return bool(settings.tuning.drop_page_cache) and plan.facts.has_gpu and action == DROP_PAGE_CACHE
+    return policy(settings) is PageCache.EVICT_CHECKPOINT and plan.facts.has_gpu and action == DROP_PAGE_CACHE
 
 
 def _free(settings: Settings, plan: NodePlan) -> Finding:

@@ -413,7 +413,8 @@ def _headers(host: FakeHost, request: Json) -> tuple[int, str]:
 
 def _drop(host: FakeHost, request: Json) -> tuple[int, str]:
     host.acted(f"drop page cache on {host.name}")
-    return 0, json.dumps({"files": 1, "free_before": host.free, "free_after": host.available})
+    pages = {"resident_before": None, "resident_after": None, "kept": [], "rate": None}
+    return 0, json.dumps({"files": 1, "size": 1, "free_before": host.free or 0, "free_after": host.available, **pages})
 
 
 def _lock(host: FakeHost, request: Json) -> tuple[int, str]:

@@ -10,7 +10,7 @@ from cluster.app.start import start
 from cluster.errors import Refused
 from cluster.model.events import Finding, Severity, Told
 from cluster.model.fit import Fit
-from cluster.model.kit import Guard
+from cluster.model.kit import Guard, PageCache, Weights
 from cluster.model.serve import Serve
 from cluster.model.tuning import Tuning
 from cluster.model.units import Bytes
@@ -87,7 +87,27 @@ def test_a_start_makes_room_where_available_memory_is_not_free():
     cluster = FakeCluster(pair(serve=SERVE, tuning=Tuning(drop_page_cache=True)))
     cluster["spark-b"].free = 2 * GIB
     begin(cluster)
-    assert cluster.acts == ["drop page cache on spark-b", "launch rank 1 on spark-b", "launch rank 0 on spark-a"]
+    after = sorted(cluster.acts[3:])  # the nodes act side by side
+    assert cluster.acts[:3] == ["drop page cache on spark-b", "launch rank 1 on spark-b", "launch rank 0 on spark-a"]
+    assert after == ["drop page cache on spark-a", "drop page cache on spark-b"]
+
+
+def test_what_evicting_costs_is_told():
+    cluster = FakeCluster(pair(serve=SERVE, weights=Weights(page_cache=PageCache.EVICT_ALL)))
+    begin(cluster)
+    assert sorted(cluster.acts[:2]) == ["drop page cache on spark-a", "drop page cache on spark-b"]
+    told = [one.text for one in cluster.of(Told) if one.node == "spark-a" and "evicted" in one.text]
+    assert [one.partition(";")[0] for one in told] == [
+        "evicted everybody's pages",
+        "evicted the pages of 1 files of weights",
+    ]
+
+
+def test_pages_are_kept_unless_something_says_otherwise():
+    cluster = FakeCluster(pair(serve=SERVE))
+    cluster["spark-b"].free = 2 * GIB
+    begin(cluster)
+    assert cluster.acts == ["launch rank 1 on spark-b", "launch rank 0 on spark-a"]
 
 
 def test_fit_changes_nothing_and_starts_nothing(cluster):

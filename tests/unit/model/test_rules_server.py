@@ -34,6 +34,8 @@ def refused(*said, **more) -> str:
     ("said", "words"),
     [
         ((*SAGE, "DSV41_DROP_PAGE_CACHE=1"), "the weights live in the page cache"),
+        ((*SAGE, "PAGE_CACHE=evict-checkpoint"), "the GPU reads its weights in the page cache"),
+        ((*VISION, "PAGE_CACHE=keep"), "say the opposite"),
         ((*SAGE, "MAX_NUM_SEQS=2"), "drafts for one request at a time"),
         ((*SAGE, "MAX_MODEL_LEN=6000"), "set 5888"),
         ((*SAGE, "MAX_MODEL_LEN=100"), "set 256"),
