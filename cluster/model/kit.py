@@ -58,6 +58,7 @@ class Ship(StrEnum):
 
     RSYNC = "rsync"
     STREAM = "stream"
+    REGISTRY = "registry"
     AUTO = "auto"
 
 
@@ -81,7 +82,6 @@ class EngramLayout(StrEnum):
     DENSE = "dense"
     PAGED = "paged"
 
-    REGISTRY = "registry"
 
 class EngramBackend(StrEnum):
     """Who reads Engram rows from files inside a rank."""
@@ -167,7 +167,7 @@ class Weights:
     nfs_export_engram: str = setting("", "The same of the Engram tables", env="NFS_EXPORT_ENGRAM")
     nfs_export_root: str = setting(
         "",
-        "Folder that is exported",
+        "Folder that is exported, on the file system of the weights; one within each folder of weights if empty",
         env="NFS_EXPORT_ROOT",
         aliases=("HF_EXPORT_ROOT",),
         is_path=True,
@@ -235,6 +235,13 @@ class Image:
         "How missing layers are sent: `rsync` stages them on the worker and goes on where it was cut, `stream` stages "
         "nothing, `auto` stages where there is room, `registry` keeps a registry on the head for frequent rebuilds",
         env="IMAGE_SHIP",
+    )
+    registry_port: int = setting(
+        5055,
+        "Port of the registry on the head's loopback for IMAGE_SHIP=registry; one is started where none answers",
+        env="IMAGE_REGISTRY_PORT",
+        low=1024,
+        high=65535,
     )
     worker_ship_dir: str = setting(
         "",
@@ -305,13 +312,6 @@ class Engram:
     )
     cache_ways: int | None = setting(
         None, "Ways of the cache", env="DSV41_CACHE_WAYS", variable="DSV41_CACHE_WAYS", low=1, high=64
-    )
-    registry_port: int = setting(
-        5055,
-        "Port of the registry on the head's loopback for IMAGE_SHIP=registry; one is started where none answers",
-        env="IMAGE_REGISTRY_PORT",
-        low=1024,
-        high=65535,
     )
     stats_seconds: int | None = setting(
         None, "Seconds between statistics", env="DSV41_STATS_SECONDS", variable="DSV41_STATS_SECONDS", low=0, high=86400
