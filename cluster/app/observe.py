@@ -46,7 +46,8 @@ def _parsed(node: Node, probe: Probe[Any], answer: Answer) -> Any:
     try:
         return probe.read(answer)
     except Unreadable as error:
-        raise Unreadable(error.what, where=f"{node.name}, {probe.name}", evidence=error.evidence) from error
+        where = f"{node.name}, {probe.name}"
+        raise Unreadable(error.what, where=where, evidence=error.evidence, fix=error.fix) from error
 
 
 def identity_of(node: Node, settings: Settings, mine: NodeSettings) -> Identity:

@@ -4,6 +4,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from cluster.errors import Unreadable
+
+TIMED_OUT = 124  # what `agent/ask.py` answers for a question that it gave up waiting for
+
 T = TypeVar("T")
 
 
@@ -17,7 +21,7 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """`exit` is None when the tool or the file is absent; then `out` is empty and `err` says why."""
+    """`exit` is None when the tool or the file is absent; then, as when time ran out, `err` says why."""
 
     exit: int | None
     out: str = ""
@@ -34,4 +38,11 @@ class Probe(Generic[T]):
     absent: T
 
     def read(self, answer: Answer) -> T:
+        """Silence is no answer: a device that was not told of in time is not a device that is not there."""
+        if answer.exit == TIMED_OUT:
+            raise Unreadable(
+                "a question to the node was not answered in time",
+                evidence=[answer.err],
+                fix="see what keeps the node busy, e.g. with `top`, then try again",
+            )
         return self.absent if answer.exit is None else self.parse(answer.out)
