@@ -4,6 +4,7 @@ import math
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from threading import Event
 
 from cluster.app.session import Session
 from cluster.errors import SparkctlError
@@ -13,8 +14,10 @@ from cluster.model.units import Seconds
 from cluster.probe.perftest import bandwidth, latency, parse_bandwidth, parse_failure, parse_latency
 
 FIRST_PORT = 18515
-HEAD_START = 0.5  # seconds the server has before its client
-LIMIT = 20.0
+HEAD_START = 0.5  # seconds the server has before its client comes, and comes again
+PATIENCE = 8.0  # seconds in which a server must have begun to listen; a busy node takes a few
+LIMIT = 40.0  # seconds of one program; emulated nodes and busy ones take ten times what they should
+NOBODY = ("Couldn't connect to", "Unable to open file descriptor for socket connection")  # the client, too early
 
 Figures = tuple[float | None, float | None, str]  # Gb/s, microseconds, what went wrong
 
@@ -51,13 +54,29 @@ def _one(session: Session, each: tuple[Way, int, int], number: int, seconds: flo
 
 def _pair(session: Session, way: Way, server: tuple[str, ...], client: tuple[str, ...]) -> str:
     """What the client printed; where it has no figures, the other end's last words after it: those know more."""
+    given_up = Event()
     with ThreadPoolExecutor(1, thread_name_prefix="server") as pool:
-        waits = pool.submit(_run, session, way.target, server)
-        time.sleep(HEAD_START)
-        told = _run(session, way.source, client)
-        heard = waits.result()
-    has_figures = parse_bandwidth(told) is not None or parse_latency(told) is not None
+        serving = pool.submit(_serve, session, way.target, server, given_up)
+        end = time.monotonic() + PATIENCE
+        told = NOBODY[0]
+        while any(one in told for one in NOBODY) and time.monotonic() < end and not serving.done():
+            time.sleep(HEAD_START)
+            told = _run(session, way.source, client)
+        has_figures = parse_bandwidth(told) is not None or parse_latency(told) is not None
+        if not has_figures:
+            given_up.set()
+        heard = serving.result()
     return told if has_figures else f"{told}\n{parse_failure(told)}; at the other end: {parse_failure(heard)}"
+
+
+def _serve(session: Session, node: str, argv: tuple[str, ...], stop: Event) -> str:
+    """It prints nothing before somebody has come, and ends with its client; or with `stop`, when nobody will."""
+    lines: list[str] = []
+    try:
+        done = session.node(node).stream(Command(argv, limit=Seconds(LIMIT)), lines.append, stop)
+    except SparkctlError as error:
+        return error.what
+    return "\n".join((*lines, done.err_text))
 
 
 def _run(session: Session, node: str, argv: tuple[str, ...]) -> str:

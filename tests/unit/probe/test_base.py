@@ -5,7 +5,7 @@ import pytest
 from cluster.errors import Unreadable
 from cluster.probe.base import Answer, Ask, Probe
 
-WORDS = Probe("words", Ask(("words",)), str.split, [])
+WORDS: Probe[list[str]] = Probe("words", Ask(("words",)), lambda text: text.split(), [])
 
 
 def test_an_answer_is_parsed() -> None:
