@@ -107,8 +107,10 @@ class Exllama:
     def _filters(self, wanted: Sampling) -> list[Any]:
         if wanted.schema is None:
             return []
-        schema = dict(wanted.schema)
-        return [self._library.LLGuidanceFilter(self._tokenizer, json_schema=schema, eos_after_completed=True)]
+        follows = getattr(self._library, "LLGuidanceFilter", None)
+        if follows is None:
+            raise Refused(400, "this exllamav3 cannot hold a text to a schema", parameter="response_format")
+        return [follows(self._tokenizer, json_schema=dict(wanted.schema), eos_after_completed=True)]
 
 
 def _counts(told: dict[str, Any], wish: Wish) -> Counts:

@@ -102,6 +102,14 @@ def test_a_schema_becomes_a_filter_and_one_that_is_none_is_refused(library, tmp_
     assert (caught.value.status, caught.value.message) == (400, "this request does not fit: unknown type")
 
 
+def test_an_older_library_without_schemas_refuses_them_and_goes_on(library, tmp_path, monkeypatch):
+    monkeypatch.delattr(library, "LLGuidanceFilter")
+    model = Exllama(pack(tmp_path))
+    with pytest.raises(Refused, match="cannot hold a text to a schema"):
+        list(model.answer(wish(model, sampling=Sampling(0, schema={}))))
+    assert list(model.answer(wish(model)))[-1] == End("stop", Counts(7, 3))
+
+
 def test_what_the_library_refuses_is_the_request_s_fault_and_the_next_one_is_answered(library, tmp_path):
     model = Exllama(pack(tmp_path))
     with pytest.raises(Refused) as caught:
