@@ -121,3 +121,14 @@ def test_a_folder_that_somebody_changes_stays_and_he_is_named(node):
         told = node.ask(remove=(old,))["old"]
     assert told["lease"] == "`sparkctl fetch` by ann on spark-a"
     assert (told["detail"], (old / "a").exists()) == ("being changed: `sparkctl fetch` by ann on spark-a", True)
+
+
+def test_a_folder_that_is_shared_stays_until_the_share_is_taken_back(node):
+    path = node.fetched("m", a=b"a")
+    tree = path / ".sparkctl" / "export" / "sparkctl-demo-model.0f3a"
+    tree.mkdir(parents=True)
+    assert node.ask(remove=(path,))["m"]["claims"] == ["shared over NFS as sparkctl-demo-model.0f3a"]
+    assert (path / "a").exists()
+    tree.rmdir()
+    node.ask(remove=(path,))
+    assert not (path / "a").exists()
