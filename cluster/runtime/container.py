@@ -11,7 +11,7 @@ from pathlib import PurePosixPath
 from cluster.model.containers import LABEL, Box, ContainerSpec, Mount
 from cluster.model.deployment import DeploymentId
 from cluster.model.steps import Command, CreateContainer, Run, Step
-from cluster.model.units import Seconds
+from cluster.model.units import Bytes, Seconds
 from cluster.runtime.base import LaunchSpec, RankSpec
 from cluster.runtime.bundle import bundle
 from cluster.runtime.native import NativeRuntime, box_name
@@ -20,6 +20,7 @@ SECRETS = PurePosixPath("/run/sparkctl")
 # A secret is a file inside too, and becomes a variable only in the server's own process.
 ENTER = f'for file in {SECRETS}/*; do export "${{file##*/}}=$(cat "$file")"; done; exec "$@"'
 RDMA = "/dev/infiniband"
+STACK = Bytes(64 * 2**20)  # the known kits serve with it; an engine's own default differs from host to host
 
 
 class ContainerRuntime:
@@ -75,6 +76,7 @@ def container_spec(which: DeploymentId, rank: RankSpec, box: Box) -> ContainerSp
         gpus=box.gpus,
         capabilities=("SYS_PTRACE", *(("IPC_LOCK",) if with_rdma else ())),
         memlock=-1 if with_rdma else None,
+        stack=STACK,
         security=box.security,
     )
 

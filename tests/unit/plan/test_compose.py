@@ -29,7 +29,7 @@ def test_a_rank_is_one_service_that_is_never_pulled_or_restarted():
     service = read()
     told = [service[name] for name in ("image", "restart", "pull_policy", "network_mode", "ipc", "entrypoint")]
     assert told == ["sha256:11aa", "no", "never", "host", "host", []]
-    assert service["ulimits"] == {"memlock": -1}
+    assert service["ulimits"] == {"memlock": -1, "stack": 64 * 2**20}
     assert service["cap_add"] == ["SYS_PTRACE", "IPC_LOCK"]
 
 
