@@ -43,15 +43,10 @@ def plan_memory(session: Session, emit: Emit, *, remote: bool = False) -> Memory
     `remote`: on the hub, when nothing of it is on the head yet.
     """
     settings, head = session.settings, session.settings.head.name
-    shapes: dict[str, ModelShape | None] = {}
-
-    def ask(node: Node) -> MemoryFacts:
-        if node.name == head:
-            shapes[head] = shape_on(node, settings)
-        return memory_of(node)
-
-    asked = session.each(ask)
-    facts, shape = tuple(asked[node.name] for node in settings.nodes), shapes[head]
+    asked, shape = session.at_once(
+        lambda: session.each(memory_of), lambda: session.on(head, lambda node: shape_on(node, settings))
+    )
+    facts = tuple(asked[node.name] for node in settings.nodes)
     if (shape is None or not shape.groups) and remote and settings.weights.repo:
         from cluster.app.remote import remote_shape
 

@@ -6,7 +6,7 @@ from cluster.app.agents import agent
 from cluster.app.check import gather, judge_all
 from cluster.app.observe import told
 from cluster.app.pace import REAL, Pace
-from cluster.app.receipts import read_kept
+from cluster.app.receipts import Kept
 from cluster.app.session import OpenNode, Session
 from cluster.app.share import prospect
 from cluster.app.stages import Stages
@@ -57,7 +57,7 @@ def look(
 ) -> PreflightReport:
     """The same on an open session."""
     state, got = session.at_once(
-        lambda: examine(session, read_kept(session.head, session.settings))[0].state,
+        lambda: examine(session, Kept(None, ""))[0].state,
         lambda: gather(session, emit, pace, memory=purpose is Purpose.START),
     )
     runs = state is not State.ABSENT

@@ -132,11 +132,9 @@ def _available(node: NodeStatus) -> str:
 
 def _fabric(report: StatusReport, width: int | None) -> list[Line]:
     """The rates are those since the look before, so only a watch has them. Names of ports where there is room."""
-    for named, told in ((True, True), (False, True), (False, False)):
-        lines = _fabric_grid(report, named, told)
-        if width is None or all(cells(paint(one, color=False)) <= width for one in lines):
-            break
-    return lines
+    forms = (_fabric_grid(report, named, told) for named, told in ((True, True), (False, True)))
+    fitting = (one for one in forms if width is None or all(cells(paint(row, color=False)) <= width for row in one))
+    return next(fitting, None) or _fabric_grid(report, named=False, told=False)
 
 
 def _fabric_grid(report: StatusReport, named: bool, told: bool) -> list[Line]:
