@@ -120,6 +120,10 @@ def _free(settings: Settings, plan: NodePlan) -> Finding:
     wanted = Bytes(max((need.wanted_free for need in plan.needs), default=0))
     verdict = judge_free(info, plan.needed, wanted)
     observed = f"{gib(info.free)} GiB free, {gib(verdict.available)} GiB available"
+    if settings.launch.command and wanted > verdict.available:  # an image for a GB10, which says so after minutes
+        share = f"GPU_MEM_UTIL={settings.serve.gpu_memory_utilization} of {gib(info.total)} GiB"
+        fix = f"end what takes memory on {node}: {share} must be free when the server starts"
+        return Finding("MEM.FREE", Severity.REFUSAL, node, observed, f"{gib(wanted)} GiB available", fix)
     if verdict.severity is not Severity.WARNING:  # what is not even available is told by MEM.BOOT_MARGIN
         return Finding("MEM.FREE", Severity.OK, node, observed)
     told = f"{observed}: the page cache holds {gib(info.cached)} GiB, and the GPU's driver does not reclaim it"
