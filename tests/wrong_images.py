@@ -59,7 +59,7 @@ this page from the record of the last run.
 |---|---|---|---|---:|---|
 """
 MOVING = re.compile(
-    r"(?<=pid )\d+|\d{4}-\d\d-\d\dT[\d:.]+Z?|\d{8}T\d{6}Z-[0-9a-f]{4}|(?<=sha256:)[0-9a-f]{64}"
+    r"(?<=pid )\d+|\d{4}-\d\d-\d\dT[\d:.]+Z?|\d{8}T\d{6}Z(?:-[0-9a-f]{4})?|(?<=sha256:)[0-9a-f]{64}"
     r"|SHA256:\S+|layers:[0-9a-f]{16}|\d+\.\d (?=GiB free)|/\S*pytest\S*|(?<=127\.0\.0\.1:)\d{4,5}"
 )
 

@@ -15,8 +15,7 @@ def room(path: str) -> Dict[str, Any]:
         place = os.path.dirname(place)
     seen, disk = os.stat(place), os.statvfs(place)
     inodes = disk.f_favail if disk.f_files else None
-    mount = "%s (%d)" % (place, seen.st_dev)
-    return {"mount": mount, "device": seen.st_dev, "available": disk.f_bavail * disk.f_frsize, "inodes": inodes}
+    return {"mount": place, "device": seen.st_dev, "available": disk.f_bavail * disk.f_frsize, "inodes": inodes}
 
 
 def _can_see(place: str) -> bool:

@@ -16,10 +16,7 @@ from docker.types import Mount as DockerMount
 from cluster.errors import (
     EngineDown,
     EngineRefused,
-    ImageMissing,
-    NameTaken,
     SparkctlError,
-    StepFailed,
     TimedOut,
     Unreachable,
 )
@@ -28,14 +25,12 @@ from cluster.model.steps import Command
 from cluster.model.table import Secret
 from cluster.model.units import Bytes
 from cluster.node.base import Node
-from cluster.node.failures import NoSpace
+from cluster.node.engine_said import meant
 
 SOCKET = "/var/run/docker.sock"
 ANSWER = 60
 Moved = Callable[[str, int, int], None]  # layer, bytes done, bytes in all, as the engine tells them
 Login = tuple[str, Secret]
-IMAGE_HINT = "sparkctl image ls shows which node has it; sparkctl start brings it where it is missing"
-NAME_HINT = "docker ps -a shows whose it is; sparkctl removes only containers that carry its labels"
 
 # Asked when the engine does not answer: errno of a connect tells a missing engine from a missing permission.
 WHY = """import os,socket,sys
@@ -135,7 +130,7 @@ class Engine:
         with contextlib.closing(events):
             for event in events:
                 if "error" in event or not goes_on():
-                    raise self._translated(doing, str(event.get("error") or event.get("status")), None)
+                    raise meant(doing, self._node.name, str(event.get("error") or event.get("status")), None)
                 digest = (event.get("aux") or {}).get("Digest", digest)
                 detail = event.get("progressDetail") or {}
                 if event.get("id") and detail.get("total"):
@@ -242,19 +237,9 @@ class Engine:
         try:
             yield
         except APIError as error:
-            raise self._translated(doing, error.explanation or str(error), error.status_code) from error
+            raise meant(doing, self._node.name, error.explanation or str(error), error.status_code) from error
         except (DockerException, requests.exceptions.RequestException) as error:
             raise self._why(doing, str(error)) from error
-
-    def _translated(self, doing: str, said: str, status: int | None) -> SparkctlError:
-        where, low = self._node.name, said.lower()
-        if "no space left" in low or "disk quota exceeded" in low:
-            return NoSpace(f"{doing} failed: no space left", where=where, evidence=[said], fix="docker system df")
-        if status == 409 and "already in use" in low:
-            return NameTaken(f"{doing} failed: the name is taken", where=where, evidence=[said], fix=NAME_HINT)
-        if status == 404 and "no such image" in low:
-            return ImageMissing(f"{doing} failed: no such image", where=where, evidence=[said], fix=IMAGE_HINT)
-        return StepFailed(f"{doing} failed", where=where, evidence=[said])
 
     def _why(self, doing: str, said: str) -> SparkctlError:
         """No answer at all: ask the node whether the socket is there and open to us."""

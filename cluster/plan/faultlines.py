@@ -125,6 +125,7 @@ _RULES: tuple[_Rule, ...] = (
     _rule(
         r"MPClient: engine core exited unexpectedly|Engine core proc \S+ died unexpectedly", "its engine process died"
     ),
+    _rule(r"Error response from daemon: (?P<why>.{1,200})", "its container did not start: {why}"),
     _rule(r"\[shutdown\] API server: shutdown triggered", TOLD_TO_STOP),
     _rule(r"port: (?P<port>\d+), .*EADDRINUSE", "port {port} is already in use on this node"),
     _rule(

@@ -59,7 +59,7 @@ def test_a_rebuilt_layer_is_all_that_goes_through_the_registry_the_second_time(p
     assert (pair.is_equal("2"), again.how, again.layers) == (True, "registry", 1)
     assert LAYER <= again.sent < LAYER * 1.01
     assert notes(pair) == []
-    assert [one for one in pair.events if isinstance(one, Progress) and one.node == "here"]
+    assert [one for one in pair.events if isinstance(one, Progress) and one.node == "head"]
     for engine in engines:  # no name of the registry is left on either side
         shown = engine.run("images", "--digests", "--format", "{{.Repository}}:{{.Tag}} {{.Digest}}").stdout.decode()
         assert set(shown.splitlines()) == {f"sparkctl-ship:{tag} <none>" for tag in ("1", "2")}
@@ -175,7 +175,7 @@ def test_a_registry_with_a_lock_opens_to_the_login_that_it_knows(engines, tmp_pa
         head.run("tag", "sparkctl-ship:1", f"{still_open.address}/image:1")
         head.run("push", f"{still_open.address}/image:1")
         head.run("rmi", f"{still_open.address}/image:1")
-    node = LocalNode("here")
+    node = LocalNode("head")
     engine = Engine(node, worker.socket)
     with Registry(tmp_path / "private", closed=True) as closed:
         name = f"{closed.address}/image:1"

@@ -6,6 +6,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
@@ -51,20 +52,21 @@ class HasSocket(Protocol):
     socket: str
 
 
+def _side(node: LocalNode, socket: str) -> Side:
+    engine = Engine(node, socket)
+    return Side(node, engine, engine.seen(), socket)
+
+
 class Pair:
     """A head and a worker that are this machine, each with an engine of its own, and an ssh between them."""
 
     def __init__(self, head: HasSocket, worker: HasSocket, server: sshd.Sshd, home: Path) -> None:
-        self.node = LocalNode("here")
-        self.head, self.worker = (self._side(one.socket) for one in (head, worker))
+        self.node = LocalNode("head")
+        self.head, self.worker = _side(self.node, head.socket), _side(LocalNode("worker"), worker.socket)
         reach = ("ssh", "-F", str(server.ssh_config), "-o", "BatchMode=yes", *CIPHER, "node")
         self.way = Way(reach, staging=str(home / "blobs"))
         self.events: list[object] = []
         self.staging = home / "blobs"
-
-    def _side(self, socket: str) -> Side:
-        engine = Engine(self.node, socket)
-        return Side(self.node, engine, engine.seen(), socket)
 
     def image(self, version: str):
         seen = self.head.engine.image(f"sparkctl-ship:{version}")
@@ -84,7 +86,7 @@ class Pair:
     def close(self) -> None:
         for side in (self.head, self.worker):
             side.engine.close()
-        self.node.close()
+            side.node.close()
 
 
 @pytest.fixture
@@ -200,7 +202,7 @@ def test_the_end_of_the_engine_during_a_load_is_told_and_the_next_run_repairs(en
         with pytest.raises(StepFailed) as caught:
             pair.send("1")
         killer.join()
-        assert caught.value.where == "here"
+        assert caught.value.where == "worker"
         pair.close()
         other.again()
         pair = Pair(engines[0], other, server, tmp_path)
@@ -227,7 +229,7 @@ def test_a_disk_that_fills_up_during_a_load_is_told_and_the_next_run_repairs(eng
         with pytest.raises(NoSpace) as caught:
             pair.send("big")
         filler.join()
-        assert (caught.value.what, caught.value.where) == ("no space left for the image", "here")
+        assert (caught.value.what, caught.value.where) == ("no space left for the image", "worker")
         assert "docker system df" in caught.value.fix
         assert pair.worker.engine.image("sparkctl-ship:big") is None
         note_error(
@@ -295,14 +297,22 @@ def test_a_way_that_is_not_there_is_unreachable(pair):
 
 def test_where_the_store_cannot_be_read_the_whole_image_is_exported(pair, tmp_path):
     """As where the store is not as we know it: the program cannot find it."""
-    import dataclasses
-
-    blind = dataclasses.replace(pair.head.seen, root=str(tmp_path / "elsewhere"))
-    pair.head = dataclasses.replace(pair.head, seen=blind)
+    blind = replace(pair.head.seen, root=str(tmp_path / "elsewhere"))
+    pair.head = replace(pair.head, seen=blind)
     done = pair.send("1")
     assert (pair.is_equal("1"), done.how) == (True, "full export")
     (note,) = [one for one in pair.events if isinstance(one, Told)]
     assert "exporting the whole image" in note.text
+
+
+def test_an_export_that_fails_is_a_failure_whatever_the_load_says(pair, tmp_path):
+    """IMG-03: the left side of a pipe counts too."""
+    blind = replace(pair.head.seen, root=str(tmp_path / "elsewhere"))
+    pair.head = replace(pair.head, seen=blind)
+    with pytest.raises(StepFailed) as caught:
+        ship(pair.head, pair.worker, pair.image("1"), ("sparkctl-ship:none",), pair.way, pair.events.append)
+    assert "sparkctl-ship:none" in " ".join(caught.value.evidence)
+    assert pair.worker.engine.images() == ()
 
 
 def read_layer(pair: Pair, number: int) -> bytes:

@@ -163,6 +163,26 @@ def test_two_shipments_at_once(lab: Lab, sparkctl: Cli) -> None:
     saw("another sparkctl is at work", second, "Locked", 7, "the first one goes on")
 
 
+def test_a_shipment_that_was_interrupted_goes_on_where_it_was(lab: Lab) -> None:
+    """Ctrl-C in the middle: what arrived stays on the worker, over the end of everything that brought it."""
+    big = "sparkctl-big:1"
+    load(lab.a, busybox_image(big, layers=4, size=60_000_000))
+    sparkctl = Cli(lab.a, BASE | {"IMAGE": big})
+    with sparkctl.begin("image", "ship") as first:
+        first.wait_for(lambda event: event["event"] == "progress" and event["current"] > 2e7, "some of it is there")
+        first.signal(signal.SIGINT)
+        ended = first.end()
+    assert (ended.code, ended.failed["error"]) == (130, "Interrupted")
+    assert big not in images_of(lab.b)
+    until(lambda: not lab.b.processes("receive-"), "the receiver has ended")
+    (report,) = sparkctl("image", "ship").of("image")
+    (shipped,) = report["shipped"]
+    assert report["equal"]
+    assert shipped["sent"] < 170_000_000
+    for node in lab.nodes:
+        docker(node, "rmi", "-f", big, check=True)
+
+
 def test_an_image_that_goes_away_before_its_container_is_made(lab: Lab, sparkctl: Cli) -> None:
     with sparkctl.begin("start") as begun:
         begun.wait_for_stage("prepare")

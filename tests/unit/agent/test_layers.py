@@ -1,4 +1,4 @@
-"""Layers out of containerd's store: of an index only the manifest of this architecture, and nothing that is not there."""
+"""Layers out of containerd's store: of an index only the manifest of this architecture, and only what is there."""
 
 import hashlib
 import json
