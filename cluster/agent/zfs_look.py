@@ -109,7 +109,7 @@ def listing(folder: str) -> str:
     """Names, sizes and times: what changes when anybody changes a file."""
     rows = []
     for base, folders, names in os.walk(folder):
-        folders[:] = sorted(one for one in folders if one != ".zfs")
+        folders[:] = sorted(one for one in folders if one not in (".zfs", ".sparkctl"))
         for name in sorted(names):
             path = os.path.join(base, name)
             seen = os.lstat(path)

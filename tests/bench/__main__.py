@@ -4,17 +4,19 @@ import json
 import sys
 from collections.abc import Callable
 
-from tests.bench import cli, engram, guard, image, preflight, relay, start
+from tests.bench import cli, copy, engram, guard, image, preflight, relay, start, verify
 from tests.bench.measure import CannotMeasure, Result
 
 BENCHMARKS: dict[str, Callable[[], Result]] = {
     "cli": cli.run,
+    "copy": copy.run,
     "engram": engram.run,
     "guard": guard.run,
     "image": image.run,
     "preflight": preflight.run,
     "relay": relay.run,
     "start": start.run,
+    "verify": verify.run,
 }
 
 
