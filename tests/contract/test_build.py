@@ -1,97 +1,21 @@
 """`sparkctl image build` with a real engine's BuildKit, from a real checkout; the base is made here."""
 
-import json
-import subprocess
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from cluster.app.build import Recipe, read_recipe
-from cluster.app.image import build_once
 from cluster.app.session import Session
 from cluster.errors import Refused, StepFailed
-from cluster.model.events import Event, Progress, Told
-from cluster.model.kit import Container, Image
-from cluster.model.nodes import NodeSettings
-from cluster.model.settings import Settings
-from cluster.node.open import open_node
-from cluster.plan.image import STAMP_LABEL
-from tests.build import pair
+from cluster.model.events import Progress
 from tests.contract import dockerd
+from tests.contract.checkout import SAY, Checkout
 
 pytestmark = [
     pytest.mark.contract,
     pytest.mark.skipif(dockerd.missing() is not None, reason=f"not run: {dockerd.missing()}"),
 ]
-
-DOCKERFILE = """\
-# An image that is built in a test.
-#
-# Where to start: an image of this machine.
-ARG BASE
-FROM ${BASE}
-ARG WORD=none
-COPY steps/ /steps/
-RUN /steps/say.sh "$WORD"
-"""
-SAY = '#!/bin/sh\nset -eu\necho "$1" > /said\n'
-
-
-@dataclass
-class Checkout:
-    """A checkout with a recipe, and the session of a head that builds it."""
-
-    folder: Path
-    daemon: dockerd.Dockerd
-    events: list[Event] = field(default_factory=list)
-
-    def build(self, *arguments: str, again: bool = False) -> str:
-        """What the verb says at its end."""
-        self.events.clear()
-        with Session(
-            self.settings(arguments or ("BASE=base:1",)), lambda node: open_node(node.name, node.control)
-        ) as session:
-            return build_once(session.need_all(), self.events.append, again=again)
-
-    def settings(self, arguments: tuple[str, ...]) -> Settings:
-        return pair(
-            nodes=(NodeSettings(name="head", control="local", address="127.0.0.1"),),
-            container=Container(engine=self.daemon.socket),
-            image=Image(
-                name="ours:1",
-                folder=str(self.folder / "recipe"),
-                file="images/ours/Dockerfile",
-                build_network="none",
-                arguments=arguments,
-            ),
-        )
-
-    @property
-    def stamp(self) -> str:
-        return str(self.image["Config"]["Labels"][STAMP_LABEL])
-
-    @property
-    def told(self) -> list[str]:
-        return [one.text for one in self.events if isinstance(one, Told)]
-
-    def write(self, name: str, text: str, mode: int = 0o644) -> None:
-        path = self.folder / "recipe" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-        path.chmod(mode)
-
-    def git(self, *words: str) -> None:
-        subprocess.run(("git", "-C", self.folder / "recipe", *words), check=True, capture_output=True)
-
-    def inside(self, command: str) -> str:
-        return self.daemon.run("run", "--rm", "--network=none", "ours:1", "sh", "-c", command).stdout.decode()
-
-    @property
-    def image(self) -> Any:
-        return json.loads(self.daemon.run("image", "inspect", "ours:1").stdout)[0]
 
 
 @pytest.fixture(scope="module")
@@ -104,13 +28,7 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dockerd.Dockerd
 @pytest.fixture
 def recipe(daemon: dockerd.Dockerd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Checkout]:
     monkeypatch.setenv("HOME", str(tmp_path))
-    made = Checkout(tmp_path, daemon)
-    made.write("images/ours/Dockerfile", DOCKERFILE)
-    made.write("steps/say.sh", SAY, 0o755)
-    made.write("README.md", "not of the image")
-    made.git("init", "-q")
-    made.git("add", ".")
-    yield made
+    yield Checkout(tmp_path, daemon).lay()
     daemon.run("rmi", "-f", "ours:1", check=False)
 
 
