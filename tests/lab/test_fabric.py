@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from tests.lab.node import Node
 
 pytestmark = pytest.mark.lab
+# What sparkctl keeps on the machine it runs on.
+OWN_LOG = (f"{SMALL_DISK}/sparkctl", f"{SMALL_DISK}/sparkctl/sparkctl.log")
 
 
 @pytest.fixture(scope="module")
@@ -51,17 +53,10 @@ def test_a_healthy_pair_passes_and_without_rdma_that_is_no_failure(sparkctl: Cli
 
 
 def test_preflight_changes_nothing(sparkctl: Cli, standing: Lab) -> None:
-    def seen(node: Node) -> list[str]:
-        where = ("/root/.local", "/etc", "/var/lib", "/run")
-        tree = node.run(("find", *where, "-xdev", "-type", "f", "-printf", "%p %s %T@\n"), check=True)
-        links = node.run(("ip", "-o", "-4", "addr"), check=True)
-        # sparkctl keeps a log of its own on the machine it runs on
-        return [line for line in (tree.stdout + links.stdout).splitlines() if "sparkctl.log" not in line]
-
-    before = [seen(node) for node in standing.nodes]
+    before = [portrait(node, *OWN_LOG) for node in standing.nodes]
     preflight(sparkctl)
-    after = [seen(node) for node in standing.nodes]
-    assert [sorted(set(now) ^ set(then)) for now, then in zip(after, before, strict=True)] == [[], []]
+    after = [portrait(node, *OWN_LOG) for node in standing.nodes]
+    assert [changes(then, now) for then, now in zip(before, after, strict=True)] == [[], []]
 
 
 def test_unequal_mtu_is_named_with_both_ends(sparkctl: Cli, standing: Lab) -> None:
@@ -162,7 +157,7 @@ def test_fabric_test_leaves_no_process_behind(sparkctl: Cli, standing: Lab) -> N
     ("where", "refused"),
     [
         ("laptop", [{"WORKER_CX7_IF": "lan0"}, {"MODEL_DIR": "/opt/nothing"}, {"PORT": "22"}]),
-        ("head", [{"WORKER_IP": "10.77.0.3"}]),
+        ("head", [{"VENV": "/opt/nothing"}]),
     ],
 )
 def test_a_refused_start_changes_nothing_on_either_node(
@@ -171,7 +166,7 @@ def test_a_refused_start_changes_nothing_on_either_node(
     """From a third machine nothing at all is another than before; on the head there is the log of sparkctl itself."""
     on, more = (standing.a, {}) if where == "head" else (standing.laptop, {"HEAD_SSH": "spark-a"})
     refusals = [Cli(on, STAND_IN | more | setting, WORK / str(number)) for number, setting in enumerate(refused)]
-    own_log = (f"{SMALL_DISK}/sparkctl", f"{SMALL_DISK}/sparkctl/sparkctl.log") if where == "head" else ()
+    own_log = OWN_LOG if where == "head" else ()
     before = [portrait(node, *own_log) for node in standing.nodes]
     for sparkctl in refusals:
         said = sparkctl("start")
