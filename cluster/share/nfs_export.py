@@ -215,11 +215,17 @@ def _take_away(want: Want, seen: Mapping[NodeName, NfsSeen], source: Source, *, 
         kept = shared.tree(prefix(want, folder)) if keep else ""
         gone = [one for one in shared.trees if one != kept]
         if gone:
-            asked = {"root": shared.root, "gone": gone, "folders": [] if keep else [shared.root]}
+            asked = {"root": shared.root, "gone": gone, "folders": [] if keep else _made(shared.root)}
             argv = as_root(("python3", "-IS", "-", json.dumps(asked, separators=(",", ":"))), server.user)
             command = Command(argv, stdin=source("links", "publish"), limit=LONG)
             yield Run(want.head.name, f"take away the hard links to {'older files of ' if keep else ''}{folder.what}",
                       command)  # fmt: skip
+
+
+def _made(root: str) -> list[str]:
+    """Folders that were made for trees, if nobody else has anything in them."""
+    above = str(PurePosixPath(root).parent)
+    return [root, above] if above.endswith("/.sparkctl") else [root]
 
 
 def unexport_steps(want: Want, seen: Mapping[NodeName, NfsSeen], source: Source) -> tuple[Step, ...]:

@@ -5,6 +5,9 @@ attach that was cut off is gone on with. NFS and ZFS need kernels that have them
 """
 
 import os
+import shutil
+import signal
+import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -25,6 +28,9 @@ from tests.build import pair
 from tests.contract.sshd import Sshd
 
 pytestmark = pytest.mark.contract
+SFTP = "/usr/lib/openssh/sftp-server"  # named, for the test's sshd has no subsystems
+NEEDED = (shutil.which("sshfs") or "sshfs", SFTP, "/dev/fuse")
+NO_SSHFS = next((one for one in NEEDED if not Path(one).exists()), None)
 
 
 @dataclass
@@ -83,6 +89,27 @@ def files(folder: Path) -> dict[str, bytes]:
 
 def linked(bench: Bench) -> None:
     bench.target.symlink_to(bench.source)
+
+
+def over_sshfs(bench: Bench) -> None:
+    """The worker's folder is the head's, through a real sshfs and a real sshd; ended with the test by `unmounted`."""
+    bench.target.mkdir()
+    config = bench.way[bench.way.index("-F") + 1]
+    words = (
+        "-o",
+        f"ro,reconnect,follow_symlinks,sftp_server={SFTP}",
+        "-F",
+        config,
+        f"node:{bench.source}",
+        str(bench.target),
+    )
+    subprocess.run(("sshfs", *words), check=True, timeout=30)
+
+
+@pytest.fixture
+def unmounted(bench: Bench) -> Iterator[None]:
+    yield
+    subprocess.run(("fusermount3", "-u", "-z", str(bench.target)), check=False, capture_output=True)
 
 
 @dataclass(frozen=True)
@@ -161,3 +188,46 @@ def test_inplace_counts_a_missing_file_and_a_short_one(bench):
         "config.json: is not there",
         f"model-00001-of-00002.safetensors: 5 bytes, the head has {5 << 20}",
     )
+
+
+@pytest.mark.skipif(NO_SSHFS is not None, reason=f"not run: there is no {NO_SSHFS}")
+def test_inplace_over_sshfs_is_proven_and_a_dead_mount_is_told(bench, unmounted):
+    over_sshfs(bench)
+    sharing = bench.sharing(Sync.INPLACE)
+    report = sharing.attach()
+    assert (report.steps, report.folders[0].how) == (0, "in place, on fuse.sshfs")
+    assert files(bench.target) == files(bench.source)
+    for pid in sshfs_on(bench.target):
+        os.kill(pid, signal.SIGKILL)
+    with pytest.raises(Refused) as refused:
+        sharing.attach()
+    assert refused.value.evidence == (f"spark-b:{bench.target}: the mount is dead: its SSHFS or FUSE process ended",)
+
+
+@pytest.mark.skipif(NO_SSHFS is not None, reason=f"not run: there is no {NO_SSHFS}")
+def test_a_mount_that_does_not_answer_holds_up_nothing(bench, unmounted):
+    """NFS-05, with SSHFS in the place of a hard mount: whoever touches it waits, and we do not."""
+    over_sshfs(bench)
+    pids = sshfs_on(bench.target)
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        with pytest.raises(Refused) as refused:
+            bench.sharing(Sync.INPLACE).attach()
+    finally:
+        for pid in pids:
+            os.kill(pid, signal.SIGCONT)
+    assert refused.value.evidence == (f"spark-b:{bench.target}: the file server does not answer",)
+
+
+def sshfs_on(target: Path) -> list[int]:
+    """The processes that serve a mount of ours."""
+    found = []
+    for one in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            words = one.read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if words[0].endswith(b"sshfs") and str(target).encode() in words:
+            found.append(int(one.parent.name))
+    return found

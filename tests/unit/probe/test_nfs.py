@@ -24,18 +24,19 @@ ROOT_ABOVE = (
 )
 ROOT_ITSELF = "/exports/dsv41-exl3  10.40.0.0/24(sync,wdelay,no_subtree_check,fsid=0,sec=sys,ro,secure,root_squash)\n"
 NO_ROOT = "/exports/dsv41-exl3  10.40.0.2(sync,wdelay,no_subtree_check,sec=sys,ro,secure,root_squash)\n"
-STATS = """\
+OPTIONS = "ro,vers=4.2,rsize=262144,wsize=262144,namlen=255,acregmin=3600,hard,nocto,proto=rdma,port=20049,sec=sys"
+STATS = f"""\
 device rootfs mounted on / with fstype rootfs
 device 10.40.0.1:/weights/model.0f3a mounted on /models/dsv41\\040exl3 with fstype nfs4 statvers=1.1
-	opts:	ro,vers=4.2,rsize=262144,wsize=262144,namlen=255,acregmin=3600,hard,nocto,proto=rdma,port=20049,sec=sys
-	age:	12
-	xprt:	rdma 0 0 1 0 11 113 113 0 2147 0 2 0 1 3 0 2 0 0 0 0
-	per-op statistics
-	        NULL: 1 1 0 44 24 5 0 5 0
+    opts:	{OPTIONS}
+    age:	12
+    xprt:	rdma 0 0 1 0 11 113 113 0 2147 0 2 0 1 3 0 2 0 0 0 0
+    per-op statistics
+            NULL: 1 1 0 44 24 5 0 5 0
 device 10.40.0.9:/home mounted on /home with fstype nfs4 statvers=1.1
-	opts:	rw,vers=4.2,rsize=1048576,proto=tcp,nconnect=2
-	xprt:	tcp 0 0 2 0 11 9 9 0 9 0 2 0 0
-	xprt:	tcp 0 0 1 0 11 9 9 0 9 0 2 0 0
+    opts:	rw,vers=4.2,rsize=1048576,proto=tcp,nconnect=2
+    xprt:	tcp 0 0 2 0 11 9 9 0 9 0 2 0 0
+    xprt:	tcp 0 0 1 0 11 9 9 0 9 0 2 0 0
 device proc mounted on /proc with fstype proc
 """
 VOLUME = """\
@@ -101,9 +102,7 @@ def test_mountstats_tell_the_transport_that_came():
         TransportSeen(
             "10.40.0.1:/weights/model.0f3a",
             "/models/dsv41 exl3",
-            tuple(
-                ["ro", "vers=4.2", "rsize=262144", "wsize=262144", "namlen=255", "acregmin=3600", "hard", "nocto", "proto=rdma", "port=20049", "sec=sys"]
-            ),
+            tuple(OPTIONS.split(",")),
             ("rdma",),
         ),
         TransportSeen(

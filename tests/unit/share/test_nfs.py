@@ -124,8 +124,10 @@ def test_everything_is_done_when_nothing_is_there():
     publish = json.dumps({"source": "/data/m", "root": ROOT, "tree": TREE}, separators=(",", ":"))
     assert lines(plan) == [
         f"export: a: sudo -n [links publish] {publish}",
-        'export: a: sudo -n sh -c mkdir -p "$(dirname "$0")" && cat > "$0.new" && mv "$0.new" "$0" '
-        "/etc/exports.d/sparkctl-demo.exports",
+        (
+            'export: a: sudo -n sh -c mkdir -p "$(dirname "$0")" && cat > "$0.new" && mv "$0.new" "$0" '
+            "/etc/exports.d/sparkctl-demo.exports"
+        ),
         f"export: a: sudo -n exportfs -o {EXPORT} 10.40.0.2:{ROOT}",
         'mount: b: ~/state/share/demo-nfs.json = {"made": ["/srv", "/srv/m"]}',
         "mount: b: sudo -n mkdir -p /srv/m",
@@ -295,7 +297,10 @@ def test_a_detach_takes_back_what_is_ours():
         'unmount: b: sh -c rm -f "$0" "$HOME/${0#\\~/}" ~/state/share/demo-nfs.json',
         f"no longer export: a: exportfs -u 10.40.0.2:{ROOT}",
         "no longer export: a: rm -f /etc/exports.d/sparkctl-demo.exports",
-        f'no longer export: a: [links publish] {{"root":"{ROOT}","gone":["{TREE}"],"folders":["{ROOT}"]}}',
+        (
+            f'no longer export: a: [links publish] {{"root":"{ROOT}","gone":["{TREE}"],'
+            f'"folders":["{ROOT}","/data/m/.sparkctl"]}}'
+        ),
         "no longer export: a: sh -c echo 8 > /proc/fs/nfsd/threads",
         'no longer export: a: sh -c rm -f "$0" "$HOME/${0#\\~/}" ~/state/share/demo-nfs.json',
     ]
@@ -332,8 +337,10 @@ def test_containers_get_a_volume_which_needs_no_root():
     asked = want(boxed=True, nfs_mount_by=MountBy.VOLUME)
     plan = lines(attach(asked, attached()[0], boxed_worker()))
     assert plan == [
-        "mount: b: docker -H unix:///run/docker.sock volume create --driver local --label sparkctl.deployment=demo "
-        f"--opt type=nfs --opt device=:{DEVICE} --opt o=addr=10.40.0.1,{TCP} sparkctl-demo-model"
+        (
+            "mount: b: docker -H unix:///run/docker.sock volume create --driver local --label sparkctl.deployment=demo "
+            f"--opt type=nfs --opt device=:{DEVICE} --opt o=addr=10.40.0.1,{TCP} sparkctl-demo-model"
+        )
     ]
     assert attach(asked, attached()[0], boxed_worker(volume())).is_empty
     reading = SHARE.reading(asked, INSIDE, "b")
