@@ -40,7 +40,7 @@ from scripts.engram_table import (  # noqa: E402
     zipf,
 )
 
-DEPTH, THREADS = 192, 8  # the row store's own, and the packer's
+DEPTH, THREADS = 256, 8  # the row store's own, and the packer's
 PREFILL, DECODE = 12_288, 48  # rows of a rank: a chunk of 1,024 tokens, four tokens
 
 

@@ -9,7 +9,7 @@
 namespace row_store_detail {
 namespace {
 
-constexpr uint32_t kDepth = 192;  // one thread that has to wait for its turn does not leave the disk idle
+constexpr uint32_t kDepth = 256;  // one thread that has to wait for its turn does not leave the disk idle
 constexpr uint32_t kThreads = 96;
 constexpr uint32_t kMostDepth = 4096;
 constexpr uint32_t kLeastAlignment = 64;  // of buffers, where the file asks for none
