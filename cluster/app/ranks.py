@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from datetime import UTC, datetime
+from importlib.resources import files
 
 from cluster.app.agents import source
 from cluster.app.observe import told
@@ -38,7 +39,9 @@ RUNTIME = NativeRuntime(source)
 
 def launcher(settings: Settings) -> Runtime:
     """What prepares and launches the ranks; all that comes later is the same for every runtime."""
-    return ContainerRuntime(RUNTIME, source) if settings.launch.runtime is RuntimeKind.CONTAINER else RUNTIME
+    if settings.launch.runtime is not RuntimeKind.CONTAINER:
+        return RUNTIME
+    return ContainerRuntime(RUNTIME, source, files("cluster").joinpath("seccomp", "io_uring.json").read_bytes())
 
 
 OK = 200

@@ -30,6 +30,14 @@ def with_targets(mount: Mount) -> tuple[Mount, ...]:
 
 
 @dataclass(frozen=True, slots=True)
+class Seccomp:
+    """Which system calls a container may make. A command line names the node's file, an engine is told its text."""
+
+    path: str
+    profile: str
+
+
+@dataclass(frozen=True, slots=True)
 class ContainerSpec:
     """One container as it is to be created. No secret stands in it: an engine shows all of this to its users.
 
@@ -57,6 +65,7 @@ class ContainerSpec:
     oom_score: int = 1000
     stop_grace: Seconds = Seconds(60)
     security: tuple[str, ...] = ()
+    seccomp: Seccomp | None = None
     log_bytes: Bytes = Bytes(64 * 2**20)
     keep_logs: int = 3
 
@@ -65,7 +74,8 @@ class ContainerSpec:
 class Box:
     """What one node gives its rank's container: the image by its immutable id there, mounts, devices, its engine.
 
-    stamped  variables that compiled graphs depend on, beside the image and mounted files; none: they are kept always
+    stamped   variables that compiled graphs depend on, beside the image and mounted files; none: they are kept always
+    io_uring  whether the rank reads by it, which an engine blocks unless it is told otherwise
     """
 
     image: str
@@ -76,6 +86,7 @@ class Box:
     gpus: bool = False
     security: tuple[str, ...] = ()
     stamped: tuple[str, ...] = ()
+    io_uring: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -199,7 +199,7 @@ class Engine:
             ],
             oom_score_adj=spec.oom_score,
             restart_policy={"Name": "no"},
-            security_opt=list(spec.security) or None,
+            security_opt=_security(spec) or None,
             log_config=LogConfig(
                 type="json-file", config={"max-size": str(spec.log_bytes), "max-file": str(spec.keep_logs)}
             ),
@@ -276,6 +276,10 @@ def _image(seen: Any) -> ImageSeen:
         size=Bytes(seen.get("Size") or 0),
         driver=(seen.get("GraphDriver") or {}).get("Name") or "",
     )
+
+
+def _security(spec: ContainerSpec) -> list[str]:
+    return [*spec.security, *((f"seccomp={spec.seccomp.profile}",) if spec.seccomp else ())]
 
 
 def _mount(mount: Mount) -> DockerMount:

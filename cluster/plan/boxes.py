@@ -7,7 +7,7 @@ from cluster.model.containers import LABEL, Box, ContainerSeen, EngineSeen, Imag
 from cluster.model.events import Finding, Severity
 from cluster.model.nodes import NodeSettings
 from cluster.model.settings import Settings
-from cluster.plan.engram import inside, source_folder
+from cluster.plan.engram import inside, needs_proof, source_folder
 from cluster.plan.image import same_image
 from cluster.plan.share import volume_of
 
@@ -46,6 +46,7 @@ def box_of(settings: Settings, node: NodeSettings, seen: BoxSeen) -> Box:
         mounts=_mounts(settings, node),
         devices=seen.devices,
         gpus=gives_gpus(seen),
+        io_uring=needs_proof(settings),
     )
 
 
@@ -57,7 +58,14 @@ def gives_gpus(seen: BoxSeen) -> bool:
 def planned_box(settings: Settings, node: NodeSettings) -> Box:
     """A box as far as it is known without asking the node."""
     container, mounts = settings.container, _mounts(settings, node)
-    return Box(settings.image.name, container.engine, home="~", mounts=mounts, stamped=container.cache_stamp)
+    return Box(
+        settings.image.name,
+        container.engine,
+        home="~",
+        mounts=mounts,
+        stamped=container.cache_stamp,
+        io_uring=needs_proof(settings),
+    )
 
 
 def _mounts(settings: Settings, node: NodeSettings) -> tuple[Mount, ...]:

@@ -53,7 +53,7 @@ def _options(spec: ContainerSpec) -> Iterator[str]:
     many = {
         "--device": (f"{path}:{path}:rwm" for path in spec.devices),
         "--cap-add": iter(spec.capabilities),
-        "--security-opt": iter(spec.security),
+        "--security-opt": _security(spec),
         "--mount": map(_mounted, spec.mounts),
         "--label": (f"{name}={value}" for name, value in spec.labels),
         "--env": (f"{name}={value}" for name, value in spec.environment),
@@ -63,6 +63,12 @@ def _options(spec: ContainerSpec) -> Iterator[str]:
             yield from (option, value)
     yield from ("--log-driver", "json-file", "--log-opt", f"max-size={int(spec.log_bytes)}")
     yield from ("--log-opt", f"max-file={spec.keep_logs}")
+
+
+def _security(spec: ContainerSpec) -> Iterator[str]:
+    yield from spec.security
+    if spec.seccomp:
+        yield f"seccomp={spec.seccomp.path}"
 
 
 def _mounted(mount: Mount) -> str:

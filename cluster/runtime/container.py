@@ -8,9 +8,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import PurePosixPath
 
-from cluster.model.containers import LABEL, Box, ContainerSpec, Mount
-from cluster.model.deployment import DeploymentId
-from cluster.model.steps import Command, CreateContainer, Run, Step
+from cluster.model.containers import LABEL, Box, ContainerSpec, Mount, Seccomp
+from cluster.model.deployment import DeploymentId, rank_dir
+from cluster.model.steps import Command, CreateContainer, Run, Step, Write
 from cluster.model.units import Bytes, Seconds
 from cluster.runtime.base import LaunchSpec, RankSpec
 from cluster.runtime.bundle import bundle
@@ -24,14 +24,16 @@ STACK = Bytes(64 * 2**20)  # the known kits serve with it; an engine's own defau
 
 
 class ContainerRuntime:
-    """`shim` does all that happens after a container was created."""
+    """`shim` does all that happens after a container was created; `profile` is for ranks that read by io_uring."""
 
-    def __init__(self, shim: NativeRuntime, read_part: Callable[[str], bytes]) -> None:
-        self._shim, self._graphs = shim, bundle((read_part("graphs"),))
+    def __init__(self, shim: NativeRuntime, read_part: Callable[[str], bytes], profile: bytes) -> None:
+        self._shim, self._graphs, self._profile = shim, bundle((read_part("graphs"),)), profile
 
     def prepare(self, spec: LaunchSpec) -> tuple[Step, ...]:
         renewed = (self._renew(rank, rank.box) for rank in spec.ranks if rank.box and rank.box.stamped)
-        return (*self._shim.prepare(spec), *renewed, *(self._create(spec.which, rank) for rank in spec.ranks))
+        profiles = (self._allow(spec.which, rank) for rank in spec.ranks if rank.box and rank.box.io_uring)
+        created = (self._create(spec.which, rank) for rank in spec.ranks)
+        return (*self._shim.prepare(spec), *renewed, *profiles, *created)
 
     def launch(self, spec: LaunchSpec) -> tuple[Step, ...]:
         return self._shim.launch(spec)
@@ -48,10 +50,18 @@ class ContainerRuntime:
         why = f"keep the compiled graphs of rank {rank.rank} only if they are of these settings"
         return Run(rank.node, why, Command(argv, stdin=self._graphs, limit=Seconds(300.0)))
 
+    def _allow(self, which: DeploymentId, rank: RankSpec) -> Write:
+        """For whoever creates the container by hand: the engine itself is told the text."""
+        why = f"write which system calls rank {rank.rank} may make"
+        return Write(rank.node, why, profile_path(which, rank), self._profile, 0o644)
+
     def _create(self, which: DeploymentId, rank: RankSpec) -> CreateContainer:
         if rank.box is None:
             raise ValueError(f"rank {rank.rank} has no image")
         spec = container_spec(which, rank, rank.box)
+        if rank.box.io_uring:
+            allowed = Seccomp(at_home(str(profile_path(which, rank)), rank.box.home), self._profile.decode())
+            spec = replace(spec, seccomp=allowed)
         return CreateContainer(
             rank.node,
             f"create the container of rank {rank.rank}",
@@ -79,6 +89,10 @@ def container_spec(which: DeploymentId, rank: RankSpec, box: Box) -> ContainerSp
         stack=STACK,
         security=box.security,
     )
+
+
+def profile_path(which: DeploymentId, rank: RankSpec) -> PurePosixPath:
+    return rank_dir(rank.state_dir, which, rank.rank) / "seccomp.json"
 
 
 def labels(which: DeploymentId, rank: RankSpec) -> dict[str, str]:

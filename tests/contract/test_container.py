@@ -52,7 +52,7 @@ class BoxBench(Bench):
 
     def launch(self, rank, **spec):
         launch = LaunchSpec(self.which, (rank,))
-        runtime = ContainerRuntime(self.runtime, source)
+        runtime = ContainerRuntime(self.runtime, source, b"{}")
         for step in runtime.prepare(launch):
             match step:
                 case Write():

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from cluster.errors import EngineDown, EngineRefused, ImageMissing, NameTaken
-from cluster.model.containers import ContainerSpec, Mount
+from cluster.model.containers import ContainerSpec, Mount, Seccomp
 from cluster.node.engine import WHY, Engine
 from cluster.node.local import LocalNode
 from cluster.node.open import open_node
@@ -22,6 +22,7 @@ pytestmark = [
 ]
 
 IMAGE = "sparkctl-test:1"
+PROFILE = Path(__file__).resolve().parents[2] / "cluster" / "seccomp" / "io_uring.json"
 MADE = {"Hostname", "AttachStdout", "AttachStderr", "ConsoleSize"}
 OURS = (("sparkctl.deployment", "demo"), ("sparkctl.rank", "0"))
 
@@ -101,6 +102,9 @@ def test_a_container_runs_with_what_it_was_given(engine, tmp_path):
 
 
 def test_the_command_line_of_a_plan_makes_the_container_that_a_start_makes(engine, daemon, tmp_path):
+    allowed = Seccomp(
+        str(tmp_path / "seccomp.json"), json.dumps(json.loads(PROFILE.read_text()), separators=(",", ":"))
+    )
     wanted = spec(
         "sparkctl-same",
         "sh",
@@ -110,11 +114,13 @@ def test_the_command_line_of_a_plan_makes_the_container_that_a_start_makes(engin
         mounts=(Mount(str(tmp_path), "/in"), Mount("kept", "/kept", read_only=False)),
         devices=("/dev/null",),
         capabilities=("SYS_PTRACE", "IPC_LOCK"),
-        security=("seccomp=unconfined",),
+        security=("no-new-privileges",),
+        seccomp=allowed,
         memlock=-1,
         stack=4 * 2**20,
     )
     made = []
+    Path(allowed.path).write_text(allowed.profile)
     for create in (lambda: engine.create(wanted), lambda: daemon.run(*create_words(wanted, daemon.socket)[3:])):
         create()
         (seen,) = json.loads(daemon.run("inspect", wanted.name).stdout)

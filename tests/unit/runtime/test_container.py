@@ -3,8 +3,8 @@
 import json
 from dataclasses import replace
 
-from cluster.model.containers import Box, Mount
-from cluster.model.deployment import DeploymentId
+from cluster.model.containers import Box, Mount, Seccomp
+from cluster.model.deployment import DeploymentId, rank_dir
 from cluster.model.steps import Command, CreateContainer, Run, Write
 from cluster.runtime.base import LaunchSpec, RankSpec
 from cluster.runtime.container import ENTER, ContainerRuntime, container_spec
@@ -17,7 +17,7 @@ def part(name: str) -> bytes:
     return f"# {name}\n".encode()
 
 
-RUNTIME = ContainerRuntime(NativeRuntime(part), part)
+RUNTIME = ContainerRuntime(NativeRuntime(part), part, b"{}")
 BOX = Box("sha256:11", "/var/run/docker.sock", home="/home/op", mounts=(Mount("~/model", "/model"),))
 
 
@@ -91,3 +91,14 @@ def test_compiled_graphs_are_held_against_what_they_depend_on_before_a_container
         "files": ["/home/op/model", "/home/op/fix.py"],
         "said": {"image": "sha256:11", "A": "1", "ABLATE": None},
     }
+
+
+def test_a_rank_that_reads_by_io_uring_is_allowed_to():
+    steps = RUNTIME.prepare(LaunchSpec(WHICH, (rank(0, replace(BOX, io_uring=True)), rank(1))))
+    made = [one.spec.seccomp for one in steps if isinstance(one, CreateContainer)]
+    path = str(rank_dir("/s", WHICH, 0) / "seccomp.json")
+    assert made == [Seccomp(path, "{}"), None]
+    written = [
+        (one.node, str(one.path), one.data) for one in steps if isinstance(one, Write) and "seccomp" in str(one.path)
+    ]
+    assert written == [("spark-a", path, b"{}")]

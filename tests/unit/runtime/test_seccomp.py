@@ -4,9 +4,9 @@ import hashlib
 import json
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 PUBLISHED = ROOT / "tests" / "golden" / "engram" / "moby-26.1.5-seccomp.json"
-OURS = ROOT / "overlay" / "seccomp" / "io_uring.json"
+OURS = ROOT / "cluster" / "seccomp" / "io_uring.json"
 CALLS = ["io_uring_enter", "io_uring_register", "io_uring_setup"]
 
 
