@@ -7,11 +7,18 @@ from typing import Any
 
 from cluster.model.steps import Command
 from cluster.model.units import Seconds
+from cluster.runtime.bundle import bundle
 
 
 @cache
 def source(name: str) -> bytes:
     return files("cluster.agent").joinpath(f"{name}.py").read_bytes()
+
+
+@cache
+def program(*parts: str) -> bytes:
+    """Parts that make one program, the last one being its main."""
+    return bundle(source(part) for part in parts)
 
 
 def agent(name: str, parameters: Any, limit: float = 30.0) -> Command:

@@ -4,15 +4,14 @@ import json
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cache
 from typing import Any
 
-from cluster.app.agents import source
+from cluster.app import auto
+from cluster.app.agents import program
 from cluster.app.execute import Transaction
 from cluster.app.lock import held
 from cluster.app.observe import told
 from cluster.app.pace import REAL, Pace
-from cluster.app.reach import reach
 from cluster.app.session import OpenNode, Session
 from cluster.app.stages import Stages
 from cluster.errors import Refused, SettingsError, StepFailed
@@ -26,7 +25,6 @@ from cluster.model.units import Seconds
 from cluster.node.base import Node
 from cluster.plan.share import SAMPLES, Samples, parse_samples, unlike, want_of
 from cluster.plan.share_checks import impossible, planned
-from cluster.runtime.bundle import bundle
 from cluster.share import BETWEEN, BY_NAME
 from cluster.share.base import Folder, Reading, Share, Want, count, on_host, through
 
@@ -49,15 +47,17 @@ def share(
         with stages.stage("connect", tuple(node.name for node in settings.nodes)):
             session.open().need_all()
         with held(session.head, settings, "share", emit):
-            kind = chosen(session, emit, backend or settings.weights.sync)
+            kind = chosen(session, emit, backend or settings.weights.sync, detach=detach)
             sharing = Sharing(session, emit, stages, kind, want_of(settings))
             return sharing.detach() if detach else sharing.attach()
     finally:
         session.close()
 
 
-def chosen(session: Session, emit: Emit, backend: Sync) -> Sync:
+def chosen(session: Session, emit: Emit, backend: Sync, *, detach: bool = False, measure: bool = True) -> Sync:
     """The backend that will be used."""
+    if backend is Sync.AUTO:
+        return auto.chosen(session, want_of(session.settings), emit, detach=detach, measure=measure)
     if backend not in BY_NAME:
         known = ", ".join(str(one) for one in BY_NAME)
         raise SettingsError(f"there is no backend {backend}", fix=f"WEIGHT_SYNC can be {known}")
@@ -68,16 +68,11 @@ def prospect(session: Session, emit: Emit) -> Finding:
     """What an attach would have to do, or why it could not. Changes nothing."""
     settings = session.settings
     try:
-        kind = chosen(session, emit, settings.weights.sync)
+        kind = chosen(session, emit, settings.weights.sync, measure=False)
         sharing = Sharing(session, emit, Stages(emit), kind, want_of(settings))
         return planned(settings, sharing.backend.attach(sharing.want, sharing.look()))
     except (Refused, SettingsError) as error:
         return impossible(error)
-
-
-@cache
-def program(*parts: str) -> bytes:
-    return bundle(source(part) for part in parts)
 
 
 @dataclass
@@ -93,8 +88,7 @@ class Sharing:
     def __post_init__(self) -> None:
         self.backend: Share[Any] = BY_NAME[self.kind](program)
         if self.kind in BETWEEN and not self.want.ways:
-            ways = {node.name: reach(self.session, node.name, self.emit) for node in self.want.workers}
-            self.want = replace(self.want, ways=ways)
+            self.want = auto.ways_of(self.session, self.want, self.emit)
 
     def attach(self) -> ShareReport:
         with self.stages.stage("share"):
@@ -115,14 +109,7 @@ class Sharing:
         return ShareReport(self.want.deployment, str(self.kind), "detach", steps, folders)
 
     def look(self) -> dict[NodeName, Any]:
-        asked = self.backend.look(self.want)
-
-        def ask(node: Node) -> Any:
-            if node.name not in asked:
-                return None
-            return self.backend.read(self.want, node.name, told(node, node.run(asked[node.name])))
-
-        return {name: one for name, one in self.session.each(ask).items() if one is not None}
+        return auto.looked(self.session, self.backend, self.want)
 
     def _carry_out(self, what: str) -> tuple[int, Mapping[NodeName, Any]]:
         """Plan from fresh facts until nothing is left to do: that is what proves that the steps did it."""

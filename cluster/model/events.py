@@ -13,7 +13,7 @@ from cluster.model.fabric_test import FabricReport
 from cluster.model.fit import FitReport
 from cluster.model.images import ImageReport
 from cluster.model.packs import AlignmentReport, InspectReport, PackConfigReport, PackReport, PatchReport
-from cluster.model.share import ShareReport
+from cluster.model.share import ShareCosts, ShareReport
 from cluster.model.status import FabricStatus
 from cluster.model.weights import FetchReport, VerifyReport, WeightsReport
 
@@ -314,6 +314,7 @@ Event = (
     | VerifyReport
     | FetchReport
     | WeightsReport
+    | ShareCosts
     | ShareReport
     | Failed
 )

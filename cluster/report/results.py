@@ -25,7 +25,7 @@ from cluster.model.fabric_test import FabricReport
 from cluster.model.fit import FitReport
 from cluster.model.images import ImageReport
 from cluster.model.packs import AlignmentReport, InspectReport, PackConfigReport, PackReport, PatchReport
-from cluster.model.share import ShareReport
+from cluster.model.share import ShareCosts, ShareReport
 from cluster.model.units import format_bytes, format_duration
 from cluster.model.weights import FetchReport, VerifyReport, WeightsReport
 from cluster.report.checks import checks_lines, doctor_lines, fix_lines, preflight_lines
@@ -35,7 +35,7 @@ from cluster.report.fit import fit_lines
 from cluster.report.images import image_lines
 from cluster.report.layout import RANK_CODES, Line, Span, Tone, advice, cells, command, grid, labelled, line, paint
 from cluster.report.packs import pack_lines
-from cluster.report.share import share_lines
+from cluster.report.share import cost_lines, share_lines
 from cluster.report.status import status_lines
 from cluster.report.weights import Weights, weights_lines
 
@@ -54,6 +54,7 @@ Result = (
     | Packs
     | Weights
     | ShareReport
+    | ShareCosts
 )
 
 
@@ -98,6 +99,8 @@ def result_lines(result: Result, width: int | None, *, quiet: bool = False) -> l
             return weights_lines(result, width)
         case ShareReport():
             return share_lines(result, width)
+        case ShareCosts():
+            return cost_lines(result, width)
         case _:
             assert_never(result)
 

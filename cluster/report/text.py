@@ -31,7 +31,7 @@ from cluster.model.fabric_test import FabricReport
 from cluster.model.fit import FitReport
 from cluster.model.images import ImageReport
 from cluster.model.packs import AlignmentReport, InspectReport, PackConfigReport, PackReport, PatchReport
-from cluster.model.share import ShareReport
+from cluster.model.share import ShareCosts, ShareReport
 from cluster.model.weights import FetchReport, VerifyReport, WeightsReport
 from cluster.report.layout import clean
 from cluster.report.plain import QUIET, Page, ProgressSide, WatchSide
@@ -108,7 +108,7 @@ class TextReporter:
                 self._write(event)
             case EngramBenchReport():
                 self._write(event)
-            case VerifyReport() | FetchReport() | WeightsReport() | ShareReport():
+            case VerifyReport() | FetchReport() | WeightsReport() | ShareReport() | ShareCosts():
                 self._write(event)
             case _:
                 assert_never(event)

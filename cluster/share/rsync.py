@@ -13,7 +13,7 @@ from pathlib import PurePosixPath
 from cluster.errors import Refused
 from cluster.model.nodes import NodeSettings
 from cluster.model.steps import Command, NodeName, Plan, Run, Step, Write
-from cluster.model.units import Seconds, format_bytes
+from cluster.model.units import Bytes, Seconds, format_bytes
 from cluster.probe.copies import Held, parse_held
 from cluster.probe.manifest import request, verdicts
 from cluster.share.base import Folder, Reading, ReadThrough, Source, Want, below, on_host, plan_of
@@ -105,6 +105,17 @@ class RsyncShare:
             ("ready", tuple(self._ready(want, works))),
             ("copy", tuple(self._send(want, one) for one in works if one.send)),
             ("read", tuple(self._prove(want, works, unread))),
+        )
+
+    def moves(self, want: Want, seen: Mapping[NodeName, CopySeen]) -> Bytes:
+        """Bytes that an attach would send; files of the same size may turn out to be others when they are read."""
+        head = seen[want.head.name]
+        return Bytes(
+            sum(
+                work_of(worker, folder, head.folders[folder.name], seen[worker.name].folders[folder.name], want).size
+                for worker in want.workers
+                for folder in want.folders
+            )
         )
 
     def detach(self, want: Want, seen: Mapping[NodeName, CopySeen]) -> Plan:

@@ -10,10 +10,10 @@ from cluster.errors import Refused
 from cluster.model.kit import OnConflict
 from cluster.model.nodes import NodeSettings
 from cluster.model.steps import Command, NodeName, Plan, Run, Stage, Step, Write
-from cluster.model.units import Seconds, format_bytes
+from cluster.model.units import Bytes, Seconds, format_bytes
 from cluster.probe.zfs import DATASET, SNAPSHOT, ZfsSeen, parse_zfs
 from cluster.share.base import Folder, Reading, ReadThrough, Source, Want, on_host, plan_of
-from cluster.share.zfs_checks import HEAD_RIGHTS, WORKER_RIGHTS, check_clash, check_rights, check_room
+from cluster.share.zfs_checks import HEAD_RIGHTS, WORKER_RIGHTS, available, check_clash, check_rights, check_room
 from cluster.share.zfs_plan import Conflict, GoBack, Nothing, Resume, Send, decide, need
 from cluster.share.zfs_steps import (
     PATIENCE,
@@ -77,6 +77,21 @@ class ZfsShare:
             ("mount", once(step for one in pairs for step in mounts(one))),
             ("tidy", once(tidies(pairs))),
         )
+
+    def moves(self, want: Want, seen: Mapping[NodeName, ZfsSeen]) -> tuple[Bytes, Bytes]:
+        """Bytes that an attach would send, at most; and what the fullest dataset can take."""
+        moves, room = 0, []
+        for one in pairs_of(want, seen):
+            may_go_back = want.weights.zfs_conflict is OnConflict.ROLLBACK
+            match decide(one.source, one.wanted, one.place.dataset, want.label, may_go_back=may_go_back).decision:
+                case Send() as send:
+                    moves += need(one.source, one.wanted, send)
+                case Resume():
+                    moves += one.source.referenced
+                case _:
+                    pass
+            room.append(available(one.target, one.place.dataset, one.there))
+        return Bytes(moves), min(room)
 
     def detach(self, want: Want, seen: Mapping[NodeName, ZfsSeen]) -> Plan:
         worker = once(step for node in want.workers for step in unmakes(want, node, seen[node.name]))

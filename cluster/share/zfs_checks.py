@@ -57,6 +57,12 @@ def parent_of(dataset: str, seen: ZfsSeen) -> str:
     return above
 
 
+def available(target: str, there: Dataset | None, seen: ZfsSeen) -> Bytes:
+    """What the dataset can take, or the nearest one above it while it is not there."""
+    parent = parent_of(target, seen)
+    return there.available if there else seen.datasets[parent].available if parent else Bytes(0)
+
+
 def check_room(node: str, target: str, there: Dataset | None, seen: ZfsSeen, size: Bytes) -> None:
     """By what the dataset can take, or its parent before it exists: what the pool calls free is more than that."""
     parent = parent_of(target, seen)
@@ -67,12 +73,12 @@ def check_room(node: str, target: str, there: Dataset | None, seen: ZfsSeen, siz
             evidence=[f"pools there: {', '.join(sorted(name for name in seen.datasets if '/' not in name)) or 'none'}"],
             fix="set ZFS_POOL to a pool or dataset of the worker",
         )
-    available = there.available if there else seen.datasets[parent].available
-    if size > available:
+    can_take = available(target, there, seen)
+    if size > can_take:
         raise Refused(
-            f"no room: {format_bytes(size)} needed, {format_bytes(available)} available",
+            f"no room: {format_bytes(size)} needed, {format_bytes(can_take)} available",
             where=f"{node}:{target}",
-            evidence=[f"{size} bytes needed, {available} available to {there.name if there else parent}"],
+            evidence=[f"{size} bytes needed, {can_take} available to {there.name if there else parent}"],
             fix=f"on {node}: zfs list -o space; or sparkctl share --backend nfs, which needs no disk there",
         )
 

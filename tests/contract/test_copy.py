@@ -12,11 +12,13 @@ from pathlib import Path
 import pytest
 
 from cluster.agent import send_files, take_files
+from cluster.app import auto
 from cluster.app.session import Session
 from cluster.app.share import Sharing
 from cluster.app.stages import Stages
 from cluster.app.verify import Wanted, verify
 from cluster.model.kit import Sync
+from cluster.model.share import ShareCosts
 from cluster.node.local import LocalNode
 from cluster.node.open import open_node
 from cluster.share.base import Folder, Want
@@ -213,6 +215,22 @@ def test_a_swapped_shard_is_found_by_name_and_sent_again_alone(shared, server):
     shared.sharing.attach()
     assert (one.read_bytes(), two.read_bytes()) == (first, second)
     assert (shared.target / "model-2.safetensors").stat().st_ino == inode
+
+
+def test_auto_stays_with_what_is_attached_and_else_weighs_what_each_way_costs(shared):
+    events = []
+    sharing = shared.sharing
+    assert auto.chosen(sharing.session, sharing.want, events.append, detach=False) is Sync.RSYNC
+    assert auto.chosen(sharing.session, sharing.want, events.append, detach=True) is Sync.RSYNC
+    sharing.detach()
+    assert auto.chosen(sharing.session, sharing.want, events.append, detach=False) in (Sync.RSYNC, Sync.NFS)
+    attached, fresh = (event for event in events if isinstance(event, ShareCosts))
+    assert attached.why == "it is attached so already"
+    costs = {one.kind: one for one in fresh.offers}
+    assert costs[Sync.INPLACE].impossible or costs[Sync.INPLACE].moves == 0
+    assert costs[Sync.RSYNC].moves == sum(one.stat().st_size for one in shared.source.glob("*.safetensors"))
+    assert fresh.rate
+    assert costs[Sync.RSYNC].seconds == costs[Sync.RSYNC].moves / fresh.rate
 
 
 def test_a_file_of_somebody_else_in_the_folder_outlives_attach_and_detach(shared):
