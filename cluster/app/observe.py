@@ -14,6 +14,7 @@ from cluster.probe.addressing import ADDRESSING
 from cluster.probe.base import Answer, Probe
 from cluster.probe.host import GPUS, HOST
 from cluster.probe.identity import parse_identity
+from cluster.probe.native_servers import SERVERS
 from cluster.probe.ranks import parse_failure
 from cluster.probe.rdma import FABRIC
 from cluster.probe.system import ADDRESSES, HCAS, LISTENERS, MEMORY
@@ -39,6 +40,7 @@ def facts_of(node: Node, probes: tuple[Probe[Any], ...] = PROBES) -> NodeFacts:
         gpus=seen.get(GPUS.name, ()),
         reached=seen.get(REACHED, ()),
         addressing=seen.get(ADDRESSING.name),
+        servers=seen.get(SERVERS.name),
     )
 
 

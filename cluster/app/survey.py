@@ -14,7 +14,7 @@ from cluster.model.host import Reached
 from cluster.model.rules import is_local
 from cluster.model.settings import NodeSettings, Settings, is_alone
 from cluster.node.base import Node
-from cluster.plan.exl3_checks import check_addressing, keeps_pages
+from cluster.plan.exl3_checks import check_addressing, check_alone, keeps_pages
 from cluster.plan.fabric_checks import wire_ranks
 from cluster.plan.host_checks import check_machines, check_owner
 from cluster.plan.launch import Wiring
@@ -26,6 +26,7 @@ from cluster.probe.addressing import ADDRESSING
 from cluster.probe.base import Ask, Probe
 from cluster.probe.host import GPUS, HOST
 from cluster.probe.identity import parse_identity
+from cluster.probe.native_servers import SERVERS
 from cluster.probe.reach import parse_reach
 from cluster.share.base import through
 
@@ -55,7 +56,7 @@ def survey(session: Session, pace: Pace = REAL) -> Survey:
 
 def _facts(session: Session) -> dict[str, NodeFacts]:
     settings = session.settings
-    mode = (ADDRESSING,) if keeps_pages(settings) else ()
+    mode = (ADDRESSING, SERVERS) if keeps_pages(settings) else ()
     return session.each(lambda node: facts_of(node, (*PROBES, HOST, GPUS, *mode, *_reach(settings, node.name))))
 
 
@@ -109,6 +110,7 @@ def judged(settings: Settings, seen: Survey, *, ports: bool = True) -> tuple[tup
         told += check_node(settings, node.name, seen.identities[node.name])
         told += [] if alone else [check_owner(facts, wired)]
         told += check_addressing(settings, facts)
+        told += check_alone(settings, facts) if ports else ()
         told += check_traps(settings, node, facts)
     told += check_key(settings, seen.identities[head])
     told += [] if alone else check_machines(seen.facts, seen.identities)

@@ -86,7 +86,11 @@ class Hca:
 
 @dataclass(frozen=True, slots=True)
 class NodeFacts:
-    """One node at one moment. `addressing` is the GPU's mode, "" when it does not say, None when nobody asked."""
+    """One node at one moment.
+
+    addressing  the GPU's mode, "" when it does not say, None when nobody asked
+    servers     native ExLlamaV3 servers as `PID command line`, None when nobody asked
+    """
 
     node: str
     addresses: tuple[Address, ...]
@@ -98,3 +102,4 @@ class NodeFacts:
     gpus: tuple[Gpu, ...] = ()
     reached: tuple[Reached, ...] = ()
     addressing: str | None = None
+    servers: tuple[str, ...] | None = None

@@ -362,6 +362,15 @@ CHECKS: tuple[Contract, ...] = (
         date="2026-09-30",
     ),
     Contract(
+        "EXL3.ALONE",
+        "the command lines on every node, for a server with its weights in the page cache",
+        "no other native ExLlamaV3 server",
+        "two of them hold two models, and the kernel ends one while it loads",
+        REFUSAL,
+        source="vcruz305's launcher for DeepSeek-V4.1-Flash on one Spark",
+        date="2026-09-30",
+    ),
+    Contract(
         "EXL3.ATS",
         "the addressing mode in nvidia-smi -q, for a server with its weights in the page cache",
         "ATS",

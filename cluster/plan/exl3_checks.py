@@ -48,3 +48,15 @@ def check_addressing(settings: Settings, facts: NodeFacts) -> tuple[Finding, ...
         return (Finding("EXL3.ATS", Severity.REFUSAL, node, f"addressing mode {mode}", ATS, fix),)
     told = "there is no nvidia-smi" if mode is None else "nvidia-smi does not say the addressing mode"
     return (Finding("EXL3.ATS", Severity.WARNING, node, told, ATS, "nvidia-smi -q | grep Addressing"),)
+
+
+def check_alone(settings: Settings, facts: NodeFacts) -> tuple[Finding, ...]:
+    """EXL3.ALONE. Two such servers on one box hold two models, and its memory is that of one."""
+    if not keeps_pages(settings) or facts.servers is None:
+        return ()
+    if not facts.servers:
+        return (Finding("EXL3.ALONE", Severity.OK, facts.node, "no other native ExLlamaV3 server runs"),)
+    first = facts.servers[0]
+    told = f"a native ExLlamaV3 server runs already: {first}"
+    fix = f"stop it with what started it, or kill {first.partition(' ')[0]}   (on {facts.node})"
+    return (Finding("EXL3.ALONE", Severity.REFUSAL, facts.node, told, "one such server per box", fix),)

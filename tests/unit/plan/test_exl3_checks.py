@@ -13,7 +13,7 @@ from cluster.config.texts import Option
 from cluster.model.events import Severity
 from cluster.model.memory import GIB, MemInfo, MemoryFacts, ModelShape, TensorGroup
 from cluster.model.units import Bytes
-from cluster.plan.exl3_checks import check_addressing, resident
+from cluster.plan.exl3_checks import check_addressing, check_alone, resident
 from cluster.plan.fit import report
 from cluster.plan.memory import plan_nodes
 from cluster.plan.memory_checks import check_memory, judge, wants_drop
@@ -31,6 +31,9 @@ PACK = ModelShape(
         TensorGroup("layers.#.engram.embed.weight", 1, 1, size(189.13)),
     )
 )
+
+
+RUNS = "812 python3 -m spark_exl3"
 
 
 def settings_of(*said: str):
@@ -109,3 +112,25 @@ def test_only_ats_can_read_the_page_cache(mode, severity):
 def test_vllm_is_not_asked_for_an_addressing_mode():
     options = [Option(*one.partition("=")[::2], "test") for one in ("RECIPE=demo", "MODEL_DIR=/m", "VENV=/v")]
     assert check_addressing(load(Path("/nowhere"), environ={}, options=options).settings, facts("spark")) == ()
+
+
+@pytest.mark.parametrize(
+    ("servers", "expected"),
+    [
+        (None, []),
+        ((), [(Severity.OK, "")]),
+        (
+            ("812 python3 -m spark_exl3",),
+            [(Severity.REFUSAL, "stop it with what started it, or kill 812   (on spark)")],
+        ),
+    ],
+)
+def test_a_box_has_one_native_server(servers, expected):
+    seen = replace(facts("spark"), servers=servers)
+    assert [(one.severity, one.fix) for one in check_alone(settings_of(), seen)] == expected
+
+
+def test_vllm_does_not_mind_a_native_server():
+    options = [Option("RECIPE", "demo", "test"), Option("MODEL_DIR", "/m", "test"), Option("VENV", "/v", "test")]
+    seen = replace(facts("spark"), servers=(RUNS,))
+    assert check_alone(load(Path("/nowhere"), environ={}, options=options).settings, seen) == ()
