@@ -16,7 +16,7 @@ from typing import Any
 from spark_exl3 import answers
 from spark_exl3.chat import Split, Template, opens_thought
 from spark_exl3.engine import End, Engine, Piece, State, Turn, Wish
-from spark_exl3.wishes import Refused, asked, messages, template_words, text_prompt
+from spark_exl3.wishes import Asked, Refused, asked, messages, template_words, text_prompt
 
 MOST_BYTES = 16 * 2**20
 LOOK_AGAIN = 0.5  # seconds; how soon a client that hung up is noticed while it waits
@@ -145,7 +145,7 @@ class Api(BaseHTTPRequestHandler):
         finally:
             turn.left.set()
 
-    def _wish(self, text: str, begin: bool, wanted: Any) -> Wish:
+    def _wish(self, text: str, begin: bool, wanted: Asked) -> Wish:
         model = self.served.engine.model
         tokens, length = model.tokens(text, begin)
         room = model.room(length)
