@@ -7,7 +7,7 @@ from cluster.errors import Refused
 from cluster.model.steps import Command, Run
 from cluster.probe.nfs import Export
 from cluster.share.base import Want
-from cluster.share.nfs_facts import BoxSeen, ServerSeen
+from cluster.share.nfs_facts import BoxSeen, ServerSeen, uses_box
 
 ENGINE = "/var/run/docker.sock"
 EXPORT = "/export"  # where the image has what it exports, as the root of everything
@@ -15,10 +15,6 @@ EXPORT = "/export"  # where the image has what it exports, as the root of everyt
 
 def box_name(want: Want) -> str:
     return want.weights.nfs_container or f"{want.label}-exporter"
-
-
-def uses_box(want: Want, server: ServerSeen) -> bool:
-    return "exportfs" not in server.tools or (server.box is not None and bool(want.weights.nfs_container))
 
 
 def exported_by(want: Want, server: ServerSeen) -> tuple[Export, ...]:

@@ -10,7 +10,7 @@ from cluster.model.steps import Command, NodeName, Run, Step, Write
 from cluster.model.units import Seconds
 from cluster.probe.nfs import EVERYBODY, Export, device_path, escaped, rule_for
 from cluster.share.base import Folder, Source, Want, as_root
-from cluster.share.nfs_box import box_steps, exported_by, in_box, remove_box, removed, uses_box
+from cluster.share.nfs_box import box_steps, exported_by, in_box, remove_box, removed
 from cluster.share.nfs_facts import (
     FORGET,
     RDMA_PORT,
@@ -23,6 +23,7 @@ from cluster.share.nfs_facts import (
     record,
     server_of,
     transport,
+    uses_box,
 )
 
 THREADS = 16

@@ -205,10 +205,16 @@ def volume_reading(want: Want, folder: Folder) -> Reading:
 
 
 def transport(want: Want, seen: Mapping[NodeName, NfsSeen]) -> Transport:
-    """RDMA where all ends have a device for it."""
+    """RDMA where all ends have a device for it, and the server is the head's own: a container's has no listener."""
     if want.weights.nfs_transport is not Transport.AUTO:
         return want.weights.nfs_transport
-    return Transport.RDMA if all(one.rdma for one in seen.values()) else Transport.TCP
+    can = all(one.rdma for one in seen.values()) and not uses_box(want, server_of(want, seen))
+    return Transport.RDMA if can else Transport.TCP
+
+
+def uses_box(want: Want, server: ServerSeen) -> bool:
+    """Whether a container exports: one that is named, or ours where the head has no server."""
+    return "exportfs" not in server.tools or (server.box is not None and bool(want.weights.nfs_container))
 
 
 def record(state_dir: str, want: Want) -> str:

@@ -402,6 +402,13 @@ def test_a_head_without_a_server_runs_the_exporters_image():
     assert [one.split()[5] for one in lines(attach(asked, older))[:2]] == ["rm", "run"]
 
 
+def test_an_exporters_container_has_no_listener_for_rdma():
+    rdma = {"rdma": ["rocep1s0f1"]}
+    there = head(tools=["docker"], threads=None, folder=published(), **rdma)
+    plan = lines(attach(want(nfs_image="nfs:1"), there, worker(reach="no_listener", **rdma)))
+    assert not any("rdma" in one for one in plan)
+
+
 def test_a_container_of_somebody_else_is_added_to():
     asked = want(nfs_container="vllm-fn-nfs", nfs_export_root="/data/m/.sparkctl/export")
     others = box(ours="", binds={"/data": "/exports"}, exports="/exports 10.40.0.0/24(ro,fsid=0)")
