@@ -86,6 +86,9 @@ def build(session: Session, emit: Emit, recipe: Recipe, why: str) -> None:
 
 def _judge(settings: Settings, recipe: Recipe, emit: Emit) -> None:
     image, head = settings.image, settings.head.name
+    if "@" in image.name:
+        why = "IMAGE names a digest, and what a build comes to is not known before"
+        raise Refused(why, where=image.name, fix="set IMAGE to a name with a tag")
     given = read_given(image.arguments)
     wrong = faults(recipe.dockerfile, given)
     if wrong:

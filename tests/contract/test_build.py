@@ -127,3 +127,10 @@ def test_what_cannot_be_built_is_refused_before_the_builder_is_asked(recipe, wor
         recipe.build(*words)
     assert caught.value.evidence == (evidence,)
     assert recipe.daemon.run("image", "inspect", "ours:1", check=False).returncode == 1
+
+
+def test_a_name_with_a_digest_cannot_be_built(recipe):
+    recipe.name = f"ours@sha256:{'1' * 64}"
+    with pytest.raises(Refused) as caught:
+        recipe.build()
+    assert caught.value.what == "IMAGE names a digest, and what a build comes to is not known before"
