@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import fcntl
 import shutil
+import subprocess
 import sys
 from typing import TYPE_CHECKING
 
 from tests.vm import host, image
-from tests.vm.machine import Machine
+from tests.vm.machine import HARDWARE, MEMORY, Machine
 from tests.vm.recipe import NODES
 
 if TYPE_CHECKING:
@@ -39,7 +40,9 @@ def memory(made_of: image.Image, letter: str) -> Path:
 
 
 def _folder(made_of: image.Image) -> Path:
-    return made_of.folder / "frozen"
+    """Memory is of use only to a machine that is built alike."""
+    qemu = subprocess.run(("qemu-system-x86_64", "--version"), capture_output=True, text=True, check=True).stdout
+    return made_of.folder / f"frozen-{image.stamp([MEMORY, HARDWARE, qemu])}"
 
 
 def _freeze(made_of: image.Image) -> None:

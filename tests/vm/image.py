@@ -89,7 +89,7 @@ def built() -> Image:
     with _only_one():
         packages = _packages()
         content = [packages.name, recipe.files(keys()), recipe.DISABLED, recipe.MASKED, recipe.ENABLED, DISK]
-        folder = cache() / f"image-{_stamp(content)}"
+        folder = cache() / f"image-{stamp(content)}"
         if not folder.exists():
             _image(packages, folder)
     return Image(folder)
@@ -97,7 +97,7 @@ def built() -> Image:
 
 def _packages() -> Path:
     libraries = tomllib.loads((recipe.REPOSITORY / "pyproject.toml").read_text())["project"]["dependencies"]
-    root = cache() / f"root-{_stamp([recipe.SUITE, recipe.SYSTEM, recipe.ZFS, libraries])}"
+    root = cache() / f"root-{stamp([recipe.SUITE, recipe.SYSTEM, recipe.ZFS, libraries])}"
     if root.exists():
         return root
     making = root.with_suffix(".part")
@@ -195,7 +195,7 @@ def _write(path: Path, mode: int, text: str) -> None:
     path.chmod(mode)
 
 
-def _stamp(content: list[Any]) -> str:
+def stamp(content: list[Any]) -> str:
     """Short, and another one whenever the content is: what is cached under it never has to be judged."""
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:12]
 

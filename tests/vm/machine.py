@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 MEMORY = "2560M"
 DATA_DISK = "16G"
+HARDWARE = ("-machine", "q35", "-accel", "tcg,thread=multi", "-cpu", "max", "-smp", "1")
 BOOT_LIMIT = 600.0  # two emulated machines on two busy cores
 # No second of a test is worth a hang: the emulated side of a connection may be gone without a word.
 PATIENT = ("-o", "ServerAliveInterval=15", "-o", "ServerAliveCountMax=8", "-o", "ControlMaster=auto",
@@ -182,8 +183,8 @@ class Machine:
             f" vm_lab.node={self.letter} systemd.hostname={self.name} systemd.machine_id={number:032x}"
         )
         argv = [
-            "qemu-system-x86_64", "-name", self.name, "-machine", "q35", "-accel", "tcg,thread=multi", "-cpu", "max",
-            "-smp", "1", "-m", MEMORY, "-nodefaults", "-no-user-config", "-display", "none", "-daemonize",
+            "qemu-system-x86_64", "-name", self.name, *HARDWARE,
+            "-m", MEMORY, "-nodefaults", "-no-user-config", "-display", "none", "-daemonize",
             "-pidfile", str(self.file("pid")), "-serial", f"file:{self.file('console')}",
             "-qmp", f"unix:{self.file('qmp')},server=on,wait=off", "-object", "rng-random,id=rng,filename=/dev/urandom",
             "-device", "virtio-rng-pci,rng=rng",

@@ -100,7 +100,7 @@ Host vm-b
     HostName 10.77.1.2
 """
 FSTAB = """/dev/vda / ext4 defaults,noatime 0 1
-checkout /opt/sparkctl 9p trans=virtio,version=9p2000.L,ro,msize=262144,cache=loose,nofail,x-systemd.automount 0 0
+checkout /opt/sparkctl 9p trans=virtio,version=9p2000.L,ro,msize=262144,nofail,x-systemd.automount 0 0
 lent /mnt/lent 9p trans=virtio,version=9p2000.L,ro,msize=262144,nofail,noauto,x-systemd.automount 0 0
 """
 # The checkout is lent read-only and read afresh by every boot; its libraries are in the image.
@@ -141,6 +141,7 @@ def files(keys: dict[str, tuple[str, str]]) -> dict[str, tuple[int, str]]:
         "/etc/initramfs-tools/modules": (0o644, "virtio_pci\nvirtio_blk\next4\ncrc32c_generic\n"),
         "/etc/modules-load.d/vm-lab.conf": (0o644, "9pnet_virtio\n"),
         "/usr/local/sbin/vm-lab-become": (0o755, BECOME),
+        "/var/lib/systemd/linger/root": (0o644, ""),  # else every login starts a user manager: ten seconds here
         "/usr/local/bin/sparkctl": (0o755, SPARKCTL),
     }
     for port, name in ((1, "user0"), (2, CONTROL), (3, FABRIC)):
