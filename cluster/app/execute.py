@@ -3,6 +3,7 @@
 import json
 import logging
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from typing import assert_never
 
@@ -49,7 +50,8 @@ class Transaction:
             case CreateContainer(spec=spec, engine=path, undo=undo):
                 from cluster.node.engine import Engine  # the SDK takes half a second to import
 
-                identity = Engine(node, path).create(spec)
+                with closing(Engine(node, path)) as engine:
+                    identity = engine.create(spec)
                 if undo is not None:  # after the act: a name that was taken is not ours to remove
                     self._undo.append((step.node, step.why, undo))
                 return Result(0, identity.encode(), b"")

@@ -31,6 +31,8 @@ PROBE = 5.0
 # Seconds in which sshd must answer a probe. Longer than it takes to notice a cut, because a node that loads 100 GiB of
 # weights may be that slow, and giving up on it ends what we run there. Behind a jump host it is all that shows a cut.
 SILENCE = 30.0
+# How long sshd may go on to refuse a further session on the connection.
+REFUSED = 3.0
 # The system's own Python first: shims and environments in the PATH of a login shell are slow and change under us.
 # One word between single quotes is the same to sh, bash, zsh, fish and csh.
 PYTHON = "p=/usr/bin/python3; test -x $p || p=python3"
@@ -141,7 +143,15 @@ class _Session:
         return bool(self._transport.is_active())
 
     def channel(self) -> Any:
-        return self._transport.open_session(timeout=SILENCE)
+        """One that ended here may count there for a moment longer: a refusal is asked again before it is believed."""
+        pause, end = Event(), monotonic() + REFUSED
+        while True:
+            try:
+                return self._transport.open_session(timeout=SILENCE)
+            except paramiko.ChannelException:
+                if monotonic() > end:
+                    raise
+            pause.wait(0.1)
 
     def why_lost(self) -> tuple[str, ...]:
         seen = self._transport.saved_exception

@@ -579,6 +579,18 @@ class TestConnection:
             node.close()
         assert "MaxSessions" in caught.value.fix
 
+    def test_a_session_that_is_still_counted_for_a_moment_is_waited_for(self, server: Sshd) -> None:
+        with Sshd(server.folder / "tight", options=("MaxSessions 1",)) as tight:
+            node = reach(tight)
+            started, stop = threading.Event(), threading.Event()
+            thread = threading.Thread(target=node.stream, args=(sh("echo; sleep 20"), lambda _: started.set(), stop))
+            thread.start()
+            started.wait(10)
+            threading.Timer(0.5, stop.set).start()
+            assert node.run(Command(("echo", "then"))).out == b"then\n"
+            thread.join(5)
+            node.close()
+
     def test_login_goes_through_a_jump_host(self, server: Sshd) -> None:
         with Sshd(server.folder / "behind") as behind:
             config = behind.folder / "both"
