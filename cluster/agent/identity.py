@@ -60,6 +60,20 @@ def file_digest(path: str, size: int) -> tuple[str, str]:
     return digest.hexdigest(), "sizes"
 
 
+def follows(full: str, folder: str) -> bool:
+    """Whether a link leads to its file in a container that has the folder, and the blobs of the hub's cache, alone."""
+    try:
+        text = os.readlink(full)
+    except OSError:
+        return True  # no link
+    if os.path.isabs(text):
+        return False
+    there = os.path.normpath(os.path.join(os.path.dirname(full), text))
+    repository = os.path.dirname(os.path.dirname(folder))
+    seen = [folder, os.path.join(repository, "blobs")] if repository.split("/")[-1].startswith("models--") else [folder]
+    return any(there.startswith(one.rstrip("/") + "/") for one in seen)
+
+
 def model(path: str) -> dict[str, Any]:
     answer: dict[str, Any] = {
         "present": False,
@@ -68,6 +82,7 @@ def model(path: str) -> dict[str, Any]:
         "digest": "",
         "how": "contents",
         "unreadable": [],
+        "outside": [],
     }
     if not os.path.isdir(path):
         return answer
@@ -79,6 +94,8 @@ def model(path: str) -> dict[str, Any]:
             full = os.path.join(folder, name)
             if name.startswith(".") or name.endswith((".py", ".md", ".txt")):
                 continue
+            if not follows(full, path):
+                answer["outside"].append(os.path.dirname(os.path.realpath(full)))
             try:
                 size = os.path.getsize(full)
                 digest, how = file_digest(full, size)
@@ -90,6 +107,7 @@ def model(path: str) -> dict[str, Any]:
             answer["bytes"] += size
             if rank[how] > rank[answer["how"]]:
                 answer["how"] = how
+    answer["outside"] = sorted(set(answer["outside"]))[:5]
     answer["present"] = os.path.isfile(os.path.join(path, "config.json"))
     answer["digest"] = total.hexdigest()
     return answer

@@ -42,7 +42,10 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class ModelSeen:
-    """`how` says what the digest covers: contents, headers or sizes."""
+    """`how` says what the digest covers: contents, headers or sizes.
+
+    outside  folders that links lead to, and that a container with this folder alone does not see
+    """
 
     present: bool
     files: int
@@ -50,6 +53,7 @@ class ModelSeen:
     digest: str
     how: str
     unreadable: tuple[str, ...]
+    outside: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
 """What would make a boot fail, seen beforehand. Pure: facts in, findings out; none of them changes anything."""
 
 from collections.abc import Iterable, Mapping
+from pathlib import PurePosixPath
 
 from cluster.model.events import Finding, Severity
 from cluster.model.facts import Identity, Listener, NodeFacts
@@ -79,7 +80,18 @@ def _model(settings: Settings, node: str, seen: Identity) -> Finding:
     if model.unreadable:
         observed = f"{len(model.unreadable)} unreadable: {', '.join(model.unreadable[:3])}"
         return Finding("MODEL.PRESENT", Severity.REFUSAL, node, observed, "readable files", f"ls -lL {path}")
+    hidden = [one for one in model.outside if _in_image(settings) and not _is_mounted(settings, one)]
+    if hidden:
+        fix = "copy the files into the folder, or " + ", ".join(f"MOUNTS={one}:{one}" for one in hidden)
+        observed = f"links lead to {', '.join(hidden)}, which a container does not see"
+        return Finding("MODEL.PRESENT", Severity.REFUSAL, node, observed, "files inside the folder", fix)
     return Finding("MODEL.PRESENT", Severity.OK, node, f"{model.files} files, {format_bytes(model.size)}")
+
+
+def _is_mounted(settings: Settings, folder: str) -> bool:
+    """Whether containers have a folder at the path that it has on the node."""
+    pairs = (one.split(":")[:2] for one in settings.container.mounts)
+    return any(source == target and PurePosixPath(folder).is_relative_to(source) for source, target in pairs)
 
 
 def _state(node: str, seen: Identity) -> Finding:

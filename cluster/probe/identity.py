@@ -43,6 +43,7 @@ def _model(seen: dict[str, Any] | None) -> ModelSeen | None:
         digest=seen["digest"],
         how=seen["how"],
         unreadable=tuple(seen["unreadable"]),
+        outside=tuple(seen["outside"]),
     )
 
 

@@ -228,7 +228,8 @@ def _listener(text: str) -> str:
 
 
 def _identity(host: FakeHost, want: Json) -> tuple[int, str]:
-    model = {"present": True, "files": 4, "bytes": 6291456, "digest": "d1" * 32, "how": "contents", "unreadable": []}
+    model = {"present": True, "files": 4, "bytes": 6291456, "digest": "d1" * 32, "how": "contents"}
+    model |= {"unreadable": [], "outside": []}
     key = {"present": True, "mode": 0o600, "empty": False}
     seen = {
         "python": "3.12.3",

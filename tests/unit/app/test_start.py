@@ -281,6 +281,7 @@ def test_all_refusals_are_told_not_the_first(cluster):
                     "digest": "e5" * 32,
                     "how": "contents",
                     "unreadable": [],
+                    "outside": [],
                 }
             },
             "spark-a 4 files d1d1d1d1d1d1, spark-b 4 files e5e5e5e5e5e5",

@@ -6,7 +6,8 @@ import pytest
 
 from cluster.model.events import Finding, Severity
 from cluster.model.facts import ModelSeen
-from cluster.model.settings import Serve
+from cluster.model.kit import Container
+from cluster.model.settings import Launch, RuntimeKind, Serve
 from cluster.model.units import Bytes
 from cluster.plan.preflight import check_equal, check_key, check_node, check_ports, refusals
 from tests.build import facts, identity, pair
@@ -49,6 +50,18 @@ def test_a_sound_node_has_nothing_against_it():
 def test_what_a_node_lacks_is_refused_by_name(changes, check, says):
     (found,) = refusals(check_node(pair(), "spark-b", identity(**changes)))
     assert (found.id, found.node, found.observed) == (check, "spark-b", says)
+
+
+def test_links_that_lead_where_a_container_does_not_see_are_refused():
+    """HF-03: the host sees all files, the container says "No such file"."""
+    linked = identity(model=ModelSeen(True, 4, Bytes(9), "", "contents", (), ("/home/b/models",)))
+    boxed = replace(pair(), launch=Launch(runtime=RuntimeKind.CONTAINER))
+    (found,) = refusals(check_node(boxed, "spark-b", linked))
+    assert found.observed == "links lead to /home/b/models, which a container does not see"
+    assert found.fix == "copy the files into the folder, or MOUNTS=/home/b/models:/home/b/models"
+    mounted = replace(boxed, container=Container(mounts=("/home/b:/home/b",)))
+    assert refusals(check_node(mounted, "spark-b", linked)) == ()
+    assert refusals(check_node(pair(), "spark-b", linked)) == ()
 
 
 def test_equal_ranks_are_said_to_be_equal_and_by_what():
