@@ -5,6 +5,9 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
+
+from cluster.agent.wires import sight_of_fabric
 
 AGENTS = Path(__file__).parents[2] / "cluster" / "agent"
 TOKEN = "ab" * 16
@@ -69,3 +72,25 @@ def test_open_and_refused_ports_are_told_apart():
         (told,) = json.loads(run("reach", {"peers": [{"address": "127.0.0.1", "ports": ports}], "limit": 1.0}))
     assert told["ports"] == {str(ports[0]): "open", str(ports[1]): "refused"}
     assert told["interface"] == "lo"
+
+
+def seen_at(address: str) -> dict[str, Any]:
+    seen = sight_of_fabric(address)
+    assert seen is not None
+    return seen
+
+
+def test_an_end_of_the_fabric_is_found_by_its_address_as_the_kernel_has_it():
+    seen = seen_at("127.0.0.1")
+    assert (seen["interface"], seen["carrier"], seen["mbps"]) == ("lo", True, None)
+    assert seen["mtu"] == int(Path("/sys/class/net/lo/mtu").read_text())
+    before = seen["received"]
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as door:
+        door.bind(("127.0.0.1", 0))
+        door.sendto(bytes(1000), door.getsockname())
+        assert seen_at("127.0.0.1")["received"] >= before + 1000
+
+
+def test_an_address_that_is_nowhere_has_no_interface():
+    seen = seen_at("192.0.2.1")
+    assert (seen["interface"], seen["carrier"], seen["mtu"]) == (None, False, None)
