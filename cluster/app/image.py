@@ -186,6 +186,20 @@ def build_once(session: Session, emit: Emit, *, again: bool) -> str:
     return f"built from the recipe with the stamp {recipe.stamp[:12]}"
 
 
+def against_recipe(session: Session) -> tuple[str, ...]:
+    """Whether the head's image is what its recipe says now; nothing where there is no recipe."""
+    if not session.settings.image.folder:
+        return ()
+    recipe, head = read_recipe(session), session.settings.head.name
+    match held(look(session)[head].image, recipe.stamp):
+        case Held.MISSING:
+            return ()
+        case Held.RIGHT:
+            return (f"the image is the recipe's, stamp {recipe.stamp[:12]}",)
+        case Held.STALE:
+            return (f"the image on {head} does not have the recipe's stamp {recipe.stamp[:12]}: sparkctl image build",)
+
+
 def send(session: Session, emit: Emit, holdings: dict[str, Holding]) -> tuple[ImageShipped, ...]:
     """To every worker whose image is another one, one after the other: the head's disk feeds one as fast as two."""
     settings, head = session.settings, holdings[session.settings.head.name]

@@ -97,7 +97,7 @@ def _works(everywhere: bool, again: bool, self_test: bool) -> dict[str, Callable
     def verify(session: Session, call: Call) -> ImageReport:
         if self_test:
             judge(tried(session, call.emit, without_gpu=True), call.emit, frozenset())
-        return app.report_of(session, "verify", app.look(session))
+        return app.report_of(session, "verify", app.look(session), *app.against_recipe(session))
 
     def ship(session: Session, call: Call) -> ImageReport:
         shipped = app.send(session, call.emit, app.look(session))

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
-from cluster.app.image import bring, build_once, wish_of
+from cluster.app.image import against_recipe, bring, build_once, wish_of
 from cluster.app.session import Session
 from cluster.model.events import Event, StepStarted, Told
 from cluster.model.kit import Container, Image
@@ -52,6 +52,11 @@ class Checkout:
         self.events.clear()
         with self._session(self._image(arguments or ("BASE=base:1",))) as session:
             return build_once(session.need_all(), self.events.append, again=again)
+
+    def verify(self) -> tuple[str, ...]:
+        """What `image verify` adds about the recipe."""
+        with self._session(self._image(("BASE=base:1",))) as session:
+            return against_recipe(session.need_all())
 
     def bring(self, **wishes: Any) -> str:
         """What a start does about the image, act by act."""

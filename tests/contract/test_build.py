@@ -55,6 +55,7 @@ def test_it_is_buildkit_that_builds(recipe):
 def test_only_what_the_recipe_takes_moves_the_stamp_and_only_that_gets_in(recipe):
     recipe.build()
     first = recipe.image["Id"]
+    assert recipe.verify() == (f"the image is the recipe's, stamp {recipe.stamp[:12]}",)
     recipe.write("README.md", "changed")
     recipe.write("steps/__pycache__/say.cpython-311.pyc", "junk")
     recipe.write("steps/notes.txt", "git does not know it")
@@ -67,6 +68,8 @@ def test_only_what_the_recipe_takes_moves_the_stamp_and_only_that_gets_in(recipe
     ]
     assert recipe.inside("ls /steps") == "say.sh\n"
     recipe.git("add", "steps/notes.txt")
+    (stale,) = recipe.verify()
+    assert stale.startswith("the image on head does not have the recipe's stamp")
     recipe.build()
     assert recipe.inside("ls /steps") == "notes.txt\nsay.sh\n"
 
