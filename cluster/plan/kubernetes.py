@@ -14,10 +14,12 @@ from typing import Any
 from cluster.errors import SettingsError
 from cluster.model.exl3 import Profile
 from cluster.model.flags import serve_flags, variables
+from cluster.model.kit import PageCache
 from cluster.model.settings import NodeSettings, Settings, is_alone
 from cluster.model.table import Problem
 from cluster.plan.boxes import further_mount
 from cluster.plan.launch import BOOT_LIMIT, fill, filled_words
+from cluster.plan.pages import policy
 
 GROUP = "inference.llmkube.dev/v1alpha1"
 GPU = "nvidia.com/gpu"
@@ -63,7 +65,7 @@ def manifests(settings: Settings, cluster: Cluster) -> tuple[Object, ...]:
 
 def drops(settings: Settings) -> bool:
     """Only vLLM counts free memory; a server with its weights in the page cache would lose them."""
-    return bool(settings.tuning.drop_page_cache) and settings.exl3.profile is Profile.NONE
+    return policy(settings) is not PageCache.KEEP
 
 
 def _problems(settings: Settings, cluster: Cluster) -> Iterator[Problem]:
