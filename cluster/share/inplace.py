@@ -54,7 +54,7 @@ class InplaceShare:
             if path.problem
         ]
         if wrong:
-            fix = "mount or copy the weights there, or choose another way: sparkctl share --backend nfs"
+            fix = "mount or copy the weights there, or choose another way: WEIGHT_SYNC=nfs"
             raise Refused("not every node sees the weights", evidence=wrong, fix=fix)
         return Plan(())
 

@@ -31,7 +31,7 @@ THREADS = 16
 NO_EXPORT = ("overlay", "overlayfs", "tmpfs", "ramfs", "nfs", "nfs4", "fuse.sshfs", "9p", "cifs", "smb3")
 LONG = Seconds(600.0)
 NO_SUDO = "needs root there, and sudo asks for a password"
-SUDO_FIX = "let that user run sudo without a password, or share in another way: --backend rsync"
+SUDO_FIX = "let that user run sudo without a password, or share in another way: WEIGHT_SYNC=rsync"
 WRITE = 'mkdir -p "$(dirname "$0")" && cat > "$0.new" && mv "$0.new" "$0"'
 
 
@@ -100,7 +100,7 @@ def _check_folder(want: Want, folder: Folder, shared: SharedSeen) -> None:
         raise Refused(
             f"{shared.root} lies on {shared.kind}, which cannot be exported",
             where=where,
-            fix="put the weights on a disk (ext4, xfs, zfs), or share in another way: --backend rsync",
+            fix="put the weights on a disk (ext4, xfs, zfs), or share in another way: WEIGHT_SYNC=rsync",
         )
     if shared.is_published(prefix(want, folder)):
         return

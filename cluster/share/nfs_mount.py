@@ -64,7 +64,7 @@ def check_worker(want: Want, seen: Mapping[NodeName, NfsSeen], node: NodeSetting
             raise Refused(
                 f"{folder.what}'s folder on the worker has {target.entries} files of its own, which a mount would hide",
                 where=f"{name}:{target.path}",
-                fix="move them away, or use them: --backend inplace",
+                fix="move them away, or use them: WEIGHT_SYNC=inplace",
             )
         if mounted is not None and mounted.server != address(want):
             raise Refused(
@@ -142,7 +142,16 @@ def _mount_one(
         if target.absent:
             yield sudo(f"make {target.path}", "mkdir", "-p", target.path)
         words = ",".join(mount_options(want, seen))
-        yield sudo(f"mount {folder.what} read-only", "mount", "-t", "nfs4", "-o", words, wanted, target.path)
+        yield sudo(
+            f"mount {folder.what} read-only over {transport(want, seen)}",
+            "mount",
+            "-t",
+            "nfs4",
+            "-o",
+            words,
+            wanted,
+            target.path,
+        )
     if mounted is None or (mounted.read_ahead or 0) < READ_AHEAD:
         write = f'echo {READ_AHEAD} > "/sys/class/bdi/$(mountpoint -d "$0")/read_ahead_kb"'
         yield sudo(f"read {READ_AHEAD // 1024} MiB ahead", "sh", "-c", write, target.path)
