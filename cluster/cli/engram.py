@@ -54,23 +54,51 @@ def pack(
     run(options, act, need=Need.NODES)
 
 
-@click.command(cls=Verb, short_help="Measure how fast each node reads its Engram rows.")
-@click.argument("what", type=click.Choice(["engram"]))
-@click.option("--seconds", type=click.FloatRange(0.1, 60), default=2.0, show_default=True, help="For each kind of ids.")
-@click.option("--text", type=click.Path(exists=True, dir_okay=False), help="Take n-grams from this file.")
-@click.option("--plot", type=click.Path(dir_okay=False), help="Also draw the rows per second into this SVG file.")
+@click.command(cls=Verb, short_help="Measure how fast the model answers, or rows are read.")
+@click.argument("what", type=click.Choice(["chat", "engram"]))
+@click.option(
+    "--requests", type=click.IntRange(1, 10000), default=12, show_default=True, help="chat: questions in all."
+)
+@click.option("--at-once", type=click.IntRange(1, 256), default=1, show_default=True, help="chat: questions at a time.")
+@click.option("--max-tokens", type=click.IntRange(1, 32768), default=256, show_default=True, help="chat: of an answer.")
+@click.option(
+    "--seconds", type=click.FloatRange(0.1, 60), default=2.0, show_default=True, help="engram: per kind of ids."
+)
+@click.option("--text", type=click.Path(exists=True, dir_okay=False), help="engram: take n-grams from this file.")
+@click.option("--plot", type=click.Path(dir_okay=False), help="engram: draw the rows per second into this SVG file.")
 @shared
-def bench(options: Options, what: str, seconds: float, text: str | None, plot: str | None) -> None:
-    """Measure how fast each node reads its Engram rows.
+def bench(
+    options: Options,
+    what: str,
+    requests: int,
+    at_once: int,
+    max_tokens: int,
+    seconds: float,
+    text: str | None,
+    plot: str | None,
+) -> None:
+    """Measure how fast the model answers, or each node reads its Engram rows.
+
+    `bench chat` asks the served model from the node that it listens on: tokens a second, time to the first token, time
+    between pieces.
 
     `bench engram` opens the packed files as a server does, and looks rows up: any row, few rows often, and the n-grams
-    of a text through the model's own hash, in batches of a decode step and of a prefill. Changes nothing.
+    of a text through the model's own hash, in batches of a decode step and of a prefill.
+
+    Neither changes anything.
     """
     from pathlib import Path
 
     from cluster.cli.invoke import run
 
-    def act(call: Call) -> int:
+    def act_chat(call: Call) -> int:
+        from cluster.app.bench_chat import bench_chat
+
+        report = bench_chat(call.settings, call.open_one, requests=requests, at_once=at_once, max_tokens=max_tokens)
+        call.emit(report)
+        return Exit.DONE if report.answered == report.requests else Exit.STEP_FAILED
+
+    def act_engram(call: Call) -> int:
         from cluster.app.bench import bench_engram
         from cluster.report.engram import bench_picture
 
@@ -81,7 +109,7 @@ def bench(options: Options, what: str, seconds: float, text: str | None, plot: s
         call.emit(report)
         return Exit.DONE
 
-    run(options, act, need=Need.NODES)
+    run(options, act_chat if what == "chat" else act_engram, need=Need.NODES)
 
 
 VERBS = (pack, bench)

@@ -102,12 +102,13 @@ Exit codes
 """,
     "bench": """
 Examples
+  sparkctl bench chat --requests 32 --at-once 4
   sparkctl bench engram --plot rows.svg
   sparkctl bench engram --json --text book.txt | jq .streams[].rows_per_s
 
 Exit codes
    0  measured                4  there is no packed file
-   2  usage or settings       5  a node could not measure
+   2  usage or settings       5  a node could not measure; a question failed
    3  unreachable, host key
 """,
     "pack": """

@@ -12,6 +12,7 @@ from cluster.model.engram import EngramBenchReport, EngramReport
 from cluster.model.fabric_test import FabricReport
 from cluster.model.fit import FitReport
 from cluster.model.images import ImageReport
+from cluster.model.pace import ChatBenchReport
 from cluster.model.packs import AlignmentReport, InspectReport, PackConfigReport, PackReport, PatchReport
 from cluster.model.share import ShareCosts, ShareReport
 from cluster.model.status import FabricStatus
@@ -311,6 +312,7 @@ Event = (
     | PatchReport
     | EngramReport
     | EngramBenchReport
+    | ChatBenchReport
     | VerifyReport
     | FetchReport
     | WeightsReport

@@ -24,6 +24,7 @@ from cluster.model.events import (
 from cluster.model.fabric_test import FabricReport
 from cluster.model.fit import FitReport
 from cluster.model.images import ImageReport
+from cluster.model.pace import ChatBenchReport
 from cluster.model.packs import AlignmentReport, InspectReport, PackConfigReport, PackReport, PatchReport
 from cluster.model.share import ShareCosts, ShareReport
 from cluster.model.units import format_bytes, format_duration
@@ -34,6 +35,7 @@ from cluster.report.fabric import fabric_lines
 from cluster.report.fit import fit_lines
 from cluster.report.images import image_lines
 from cluster.report.layout import RANK_CODES, Line, Span, Tone, advice, cells, command, grid, labelled, line, paint
+from cluster.report.pace import pace_lines
 from cluster.report.packs import pack_lines
 from cluster.report.share import cost_lines, share_lines
 from cluster.report.status import status_lines
@@ -52,6 +54,7 @@ Result = (
     | StatusReport
     | Checked
     | Packs
+    | ChatBenchReport
     | Weights
     | ShareReport
     | ShareCosts
@@ -95,6 +98,8 @@ def result_lines(result: Result, width: int | None, *, quiet: bool = False) -> l
             return engram_lines(result, width)
         case EngramBenchReport():
             return bench_lines(result, width)
+        case ChatBenchReport():
+            return pace_lines(result, width)
         case VerifyReport() | FetchReport() | WeightsReport():
             return weights_lines(result, width)
         case ShareReport():

@@ -30,6 +30,7 @@ from cluster.model.events import (
 from cluster.model.fabric_test import FabricReport
 from cluster.model.fit import FitReport
 from cluster.model.images import ImageReport
+from cluster.model.pace import ChatBenchReport
 from cluster.model.packs import AlignmentReport, InspectReport, PackConfigReport, PackReport, PatchReport
 from cluster.model.share import ShareCosts, ShareReport
 from cluster.model.weights import FetchReport, VerifyReport, WeightsReport
@@ -106,7 +107,7 @@ class TextReporter:
                 PackReport() | AlignmentReport() | InspectReport() | PackConfigReport() | PatchReport() | EngramReport()
             ):
                 self._write(event)
-            case EngramBenchReport():
+            case EngramBenchReport() | ChatBenchReport():
                 self._write(event)
             case VerifyReport() | FetchReport() | WeightsReport() | ShareReport() | ShareCosts():
                 self._write(event)

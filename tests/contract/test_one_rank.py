@@ -129,6 +129,8 @@ def test_our_own_server_is_started_with_its_profile_and_key_and_answers_the_smok
     assert (code, served["event"]) == (0, "served"), served
     code, smoke = desk("smoke")
     assert (code, [(one["name"], one["ok"]) for one in smoke["checks"]]) == (0, [("17*19", True)]), smoke
+    code, pace = desk("bench", "chat", "--requests", "3")
+    assert (code, pace["event"], pace["answered"], pace["new_tokens"], pace["counted"]) == (0, "chat-bench", 3, 9, True)
     (spec,) = desk.folder.glob("state/deployments/one/boots/*/rank0/spec.json")
     given = json.loads(spec.read_text())["env"]
     assert {one: given[one] for one in ("CTX", "CHUNK", "EXL3_MTP", "EXL3_ATS_COPY")} == {
