@@ -6,6 +6,7 @@ import signal
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
+import hypothesis
 import pytest
 
 if TYPE_CHECKING:
@@ -13,6 +14,9 @@ if TYPE_CHECKING:
 
 # A shell lets what it starts in the background ignore SIGINT, and every child would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+hypothesis.settings.register_profile("untimed", deadline=None)  # machines are noisy; speed is `scripts/bench`'s
+hypothesis.settings.load_profile("untimed")
 
 SERVES_REAL_VLLM = ("test_container", "test_served_faults", "test_story", "test_systemd", "test_vllm_by_hand")
 

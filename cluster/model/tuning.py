@@ -13,7 +13,9 @@ _CONTAINER = "the container runtime"
 class Nccl:
     """NCCL's variables, the same for all ranks."""
 
-    debug_subsys: str = setting("INIT,ENV,NET", "What NCCL tells at INFO", env="NCCL_DEBUG_SUBSYS", variable="NCCL_DEBUG_SUBSYS")
+    debug_subsys: str = setting(
+        "INIT,ENV,NET", "What NCCL tells at INFO", env="NCCL_DEBUG_SUBSYS", variable="NCCL_DEBUG_SUBSYS"
+    )
     cross_nic: int | None = setting(
         None, "May rings change rails", env="NCCL_CROSS_NIC", variable="NCCL_CROSS_NIC", low=0, high=2
     )

@@ -39,8 +39,8 @@ def engines(tmp_path_factory):
 @pytest.fixture
 def pair(engines, tmp_path):
     with sshd.Sshd(tmp_path / "sshd") as server:
-        made = Pair(*engines, server, tmp_path)
-        made.server = server
+        head, worker = engines
+        made = Pair(head, worker, server, tmp_path)
         made.way = replace(made.way, ship=Ship.REGISTRY, port=free_port(), registry=str(tmp_path / "registry"))
         yield made
         made.close()

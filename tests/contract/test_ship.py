@@ -61,7 +61,7 @@ class Pair:
     """A head and a worker that are this machine, each with an engine of its own, and an ssh between them."""
 
     def __init__(self, head: HasSocket, worker: HasSocket, server: sshd.Sshd, home: Path) -> None:
-        self.node = LocalNode("head")
+        self.node, self.server = LocalNode("head"), server
         self.head, self.worker = _side(self.node, head.socket), _side(LocalNode("worker"), worker.socket)
         reach = ("ssh", "-F", str(server.ssh_config), "-o", "BatchMode=yes", *CIPHER, "node")
         self.way = Way(reach, staging=str(home / "blobs"))

@@ -414,7 +414,7 @@ def _headers(host: FakeHost, request: Json) -> tuple[int, str]:
 
 def _drop(host: FakeHost, request: Json) -> tuple[int, str]:
     host.acted(f"drop page cache on {host.name}")
-    pages = {"resident_before": None, "resident_after": None, "kept": [], "rate": None}
+    pages: Json = {"resident_before": None, "resident_after": None, "kept": [], "rate": None}
     return 0, json.dumps({"files": 1, "size": 1, "free_before": host.free or 0, "free_after": host.available, **pages})
 
 

@@ -96,7 +96,8 @@ def test_what_evicting_costs_is_told():
     cluster = FakeCluster(pair(serve=SERVE, weights=Weights(page_cache=PageCache.EVICT_ALL)))
     begin(cluster)
     assert sorted(cluster.acts[:2]) == ["drop page cache on spark-a", "drop page cache on spark-b"]
-    told = [one.text for one in cluster.of(Told) if one.node == "spark-a" and "evicted" in one.text]
+    all_told = [one for one in cluster.events if isinstance(one, Told)]
+    told = [one.text for one in all_told if one.node == "spark-a" and "evicted" in one.text]
     assert [one.partition(";")[0] for one in told] == [
         "evicted everybody's pages",
         "evicted the pages of 1 files of weights",

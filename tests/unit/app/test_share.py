@@ -10,7 +10,7 @@ from cluster.app.share import Sharing, prospect
 from cluster.app.stages import Stages
 from cluster.errors import Refused, StepFailed
 from cluster.model.checks import Severity
-from cluster.model.events import StageEnded, StepStarted
+from cluster.model.events import Event, StageEnded, StepStarted
 from cluster.model.kit import Sync, Weights
 from cluster.model.share import SharedFolder, ShareReport
 from cluster.node.base import Result
@@ -31,7 +31,8 @@ class Two:
     """A head and a worker that have these files, and a way to share between them."""
 
     def __init__(self, backend: FakeShare, head: str, worker: str) -> None:
-        self.backend, self.events, self.fails = backend, [], False
+        self.backend, self.fails = backend, False
+        self.events: list[Event] = []
         self.nodes = {"spark-a": self._node("spark-a", head), "spark-b": self._node("spark-b", worker)}
         self.session = Session(pair(), lambda one: self.nodes[one.name], self.events.append).open()
 

@@ -1,4 +1,5 @@
 import json
+from typing import Any
 
 import pytest
 
@@ -34,7 +35,7 @@ def test_the_model_and_its_tables_are_what_is_evicted():
 
 
 def done(**changes):
-    said = {
+    said: dict[str, Any] = {
         "files": 39, "size": 100 * GIB, "free_before": 10 * GIB, "free_after": 90 * GIB, "resident_before": 80 * GIB,
         "resident_after": 0, "kept": (), "rate": 4.0 * GIB,
     }  # fmt: skip

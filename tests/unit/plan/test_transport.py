@@ -16,7 +16,7 @@ spark-a:2981:3111 [0] NCCL INFO NET/IB : Using [0]rocep1s0f1:1/RoCE [1]roceP2p1s
 spark-a:2981:3111 [0] NCCL INFO NET/IB : GPU Direct RDMA Disabled for HCA 0 'rocep1s0f1'
 spark-a:2981:3111 [0] NCCL INFO Using network IB
 spark-a:2981:3113 [0] NCCL INFO Channel 10/0 : 1[0] -> 0[0] [send] via NET/IB/0
-spark-a:2981:3113 [0] NCCL INFO NET/IB: NCCL Dev 0 IbDev 0 Port 1 qpn 341 mtu 5 query_ece={supported=1} GID 3 (0/1) fifoRkey=0x1
+spark-a:2981:3113 [0] NCCL INFO NET/IB: NCCL Dev 0 IbDev 0 Port 1 qpn 341 mtu 5 GID 3 (0/1) fifoRkey=0x1
 spark-a:2981:3111 [0] NCCL INFO Connected all rings, use ring PXN 0 GDR 0
 """
 TWINS = ("rocep1s0f1:1", "roceP2p1s0f1:1")

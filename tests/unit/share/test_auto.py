@@ -9,6 +9,7 @@ from cluster.model.share import Offer
 from cluster.model.units import Bytes
 from cluster.probe.copies import Held
 from cluster.probe.manifest import Record, Room
+from cluster.probe.zfs import Snapshot
 from cluster.share.auto import LIVES, WAITS, choose, is_there_already, not_looked, offer, to_detach
 from cluster.share.base import Folder, Want
 from cluster.share.inplace import InplaceSeen, InplaceShare, PathSeen
@@ -42,7 +43,7 @@ def test_a_copy_without_room_is_not_possible_and_says_why():
 
 
 def test_a_stream_of_zfs_costs_what_was_written_since_the_common_snapshot():
-    newer = replace(zfs.SOURCE, snapshots=(zfs.S1, zfs.Snapshot("sparkctl-2", 22, 340, Bytes(5 * GIB))))
+    newer = replace(zfs.SOURCE, snapshots=(zfs.S1, Snapshot("sparkctl-2", 22, 340, Bytes(5 * GIB))))
     seen = zfs.seen(newer, replace(zfs.COPY, snapshots=(zfs.S1,)))
     left = zfs.COPY.available - 5 * GIB
     share = ZfsShare(lambda *names: b"")

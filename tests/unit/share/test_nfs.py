@@ -3,6 +3,7 @@
 import errno
 import json
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -59,7 +60,7 @@ def head(**changes):
 
 
 def worker(**changes):
-    said = {
+    said: dict[str, Any] = {
         "user": 1000,
         "sudo": True,
         "tools": ["mount.nfs"],
@@ -101,6 +102,8 @@ def lines(plan):
                     found.append(f"{stage.name}: {step.node}: {words}")
                 case Write(path=path, data=data):
                     found.append(f"{stage.name}: {step.node}: {path} = {data.decode()}")
+                case _:
+                    raise AssertionError(step)
     return found
 
 
@@ -369,6 +372,7 @@ def test_containers_can_have_a_mount_of_the_host_and_ranks_of_the_host_nothing_e
 def test_a_detach_removes_our_volume_and_nobody_elses():
     asked = want(boxed=True, nfs_mount_by=MountBy.VOLUME)
     (only,) = SHARE.detach(asked, seen(asked, head(), boxed_worker(volume()))).stages[0].steps
+    assert isinstance(only, Run)
     assert only.command.argv[-2:] == ("rm", "sparkctl-demo-model")
     other = volume() | {"Labels": None}
     assert SHARE.detach(asked, seen(asked, head(), boxed_worker(other))).is_empty

@@ -59,7 +59,7 @@ def worlds(draw: st.DrawFn) -> World:
 
 def common(world: World) -> int | None:
     base = newest_common(world.head.snapshots, world.worker.snapshots if world.worker else ())
-    return base and base.guid
+    return base.guid if base else None
 
 
 def attach(world: World) -> None:

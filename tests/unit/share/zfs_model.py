@@ -63,18 +63,22 @@ class World:
     def _node(self, name: str, one: Filesystem | None, *, is_head: bool = False) -> ZfsSeen:
         pool = Dataset("tank", Bytes(1 << 50), Bytes(0), "/tank", True)
         listing = f"{self.head.content:064x}"[::-1] if is_head else ""
-        dataset = one and Dataset(
-            name,
-            Bytes(1 << 50),
-            Bytes(100),
-            one.mountpoint,
-            one.mounted,
-            written=Bytes(one.written),
-            token="1-token" if one.token else "",
-            read_only=one.read_only,
-            owner=one.owner,
-            to_guid=one.token,
-            snapshots=tuple(one.snapshots),
+        dataset = (
+            None
+            if one is None
+            else Dataset(
+                name,
+                Bytes(1 << 50),
+                Bytes(100),
+                one.mountpoint,
+                one.mounted,
+                written=Bytes(one.written),
+                token="1-token" if one.token else "",
+                read_only=one.read_only,
+                owner=one.owner,
+                to_guid=one.token,
+                snapshots=tuple(one.snapshots),
+            )
         )
         datasets = {"tank": pool} | ({name: dataset} if dataset else {})
         return ZfsSeen(("zfs",), "root", True, "", datasets, {"model": Place(dataset, listing=listing)})
