@@ -101,6 +101,7 @@ def test_links_are_followed_and_a_dangling_one_is_named(ask, tmp_path):
 
 
 def test_an_unfinished_download_of_either_client_is_seen(ask, tmp_path):
+    """HF-01: the client exits with 0, and the file is not there."""
     ours = tmp_path / "model" / ".sparkctl" / "parts"
     theirs = tmp_path / "model" / ".cache" / "huggingface" / "download"
     for folder in (ours, theirs):

@@ -50,6 +50,7 @@ def fact(data: bytes, name: str = "model.safetensors", **more: object) -> FileFa
     ],
 )
 def test_a_shard_is_judged_by_its_exact_size_and_its_first_bytes(data, fault):
+    """HF-02."""
     found = judge(fact(data), None)
     assert (found.fault, found.state) == (fault, FileState.WRONG if fault else FileState.NOT_CHECKED)
 
@@ -79,6 +80,7 @@ def test_whole_by_its_header_but_not_what_the_publisher_has():
 
 
 def test_an_absent_file_says_whether_a_fetch_can_go_on_with_it():
+    """HF-01."""
     name = "model-00017-of-00039.safetensors"
     assert [
         judge(FileFact(name, None, part=3 << 30), None),
@@ -94,6 +96,7 @@ def test_an_absent_file_says_whether_a_fetch_can_go_on_with_it():
 
 
 def test_links_out_of_the_folder_say_what_must_be_mounted():
+    """HF-03."""
     folder = "/data/hf/hub/models--org--m/snapshots/0123abc"
     blob = FileFact("a.safetensors", 232, link="/data/hf/hub/models--org--m/blobs/5f3e")
     far = FileFact("b.safetensors", 232, link="/home/other/b.safetensors")
