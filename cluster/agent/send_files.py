@@ -173,7 +173,8 @@ class Sending:
         pieces = [(one, at, size) for one in self.files for at, size in one.pieces(wanted["piece"])]
         for piece in pieces:
             self.queue.put(piece)
-        self.many = max(1, min(wanted["streams"], len(pieces)))
+        # A login takes as long as many small files.
+        self.many = min(wanted["streams"], 1 + self.total // wanted["piece"])
 
     def run(self) -> None:
         budget = Budget(self.wanted["limit"])

@@ -12,13 +12,10 @@ from pathlib import Path
 import pytest
 
 from cluster.agent import send_files, take_files
-from cluster.app import auto
 from cluster.app.session import Session
 from cluster.app.share import Sharing
 from cluster.app.stages import Stages
-from cluster.app.verify import Wanted, verify
 from cluster.model.kit import Sync
-from cluster.model.share import ShareCosts
 from cluster.node.local import LocalNode
 from cluster.node.open import open_node
 from cluster.share.base import Folder, Want
@@ -173,7 +170,7 @@ def shared(tmp_path: Path, server: Sshd) -> Iterator[Pair]:
     source.mkdir()
     target.mkdir()
     for number in range(3):
-        (source / f"model-{number}.safetensors").write_bytes(shard(bytes([number])))
+        (source / f"model-{number}.safetensors").write_bytes(bytes([number]) * MIB)
     (target / "notes.txt").write_text("mine")
     base = pair()
     nodes = tuple(
@@ -195,42 +192,6 @@ def opened(node, server: Sshd):
     return (
         LocalNode(node.name) if node.control == "local" else open_node(node.name, "node", ssh_config=server.ssh_config)
     )
-
-
-def shard(letter: bytes) -> bytes:
-    header = json.dumps({"w": {"dtype": "U8", "shape": [MIB], "data_offsets": [0, MIB]}}).encode()
-    return len(header).to_bytes(8, "little") + header + letter * MIB
-
-
-def test_a_swapped_shard_is_found_by_name_and_sent_again_alone(shared, server):
-    one, two = (shared.target / f"model-{number}.safetensors" for number in (0, 1))
-    first, second = one.read_bytes(), two.read_bytes()
-    one.write_bytes(second)
-    two.write_bytes(first)
-    settings = shared.sharing.session.settings
-    report = verify(settings, lambda node: opened(node, server), lambda event: None, Wanted())
-    wrong = {folder.node: [file.name for file in folder.wrong] for folder in report.folders}
-    assert wrong["spark-b"] == ["model-0.safetensors", "model-1.safetensors", "notes.txt"]
-    inode = (shared.target / "model-2.safetensors").stat().st_ino
-    shared.sharing.attach()
-    assert (one.read_bytes(), two.read_bytes()) == (first, second)
-    assert (shared.target / "model-2.safetensors").stat().st_ino == inode
-
-
-def test_auto_stays_with_what_is_attached_and_else_weighs_what_each_way_costs(shared):
-    events = []
-    sharing = shared.sharing
-    assert auto.chosen(sharing.session, sharing.want, events.append, detach=False) is Sync.RSYNC
-    assert auto.chosen(sharing.session, sharing.want, events.append, detach=True) is Sync.RSYNC
-    sharing.detach()
-    assert auto.chosen(sharing.session, sharing.want, events.append, detach=False) in (Sync.RSYNC, Sync.NFS)
-    attached, fresh = (event for event in events if isinstance(event, ShareCosts))
-    assert attached.why == "it is attached so already"
-    costs = {one.kind: one for one in fresh.offers}
-    assert costs[Sync.INPLACE].impossible or costs[Sync.INPLACE].moves == 0
-    assert costs[Sync.RSYNC].moves == sum(one.stat().st_size for one in shared.source.glob("*.safetensors"))
-    assert fresh.rate
-    assert costs[Sync.RSYNC].seconds == costs[Sync.RSYNC].moves / fresh.rate
 
 
 def test_a_file_of_somebody_else_in_the_folder_outlives_attach_and_detach(shared):

@@ -27,7 +27,7 @@ MODEL, SOURCE, COPY = "/data/m", "tank/m", "tank/sparkctl-demo-model"
 MIB = 1 << 20
 SUMS = f"cd {MODEL} && find . -type f | sort | xargs sha256sum"
 IMAGE = "tar -C / -c bin/busybox | docker import -c 'ENTRYPOINT [\"/bin/busybox\"]' - busybox:lab"
-PARTITIONS = "label: dos\n,12G\n,400M\n"
+PARTITIONS = "label: dos\n,12G\n,600M\n"
 REFUSED, FAILED = 4, 5
 
 
@@ -142,7 +142,7 @@ def test_a_link_cut_in_the_middle_costs_less_than_five_percent(zfs: Zfs) -> None
         assert cut.stdout is not None
         for line in cut.stdout:
             event = json.loads(line)
-            if event["event"] == "progress" and event["done"] > 40 * MIB:
+            if event["event"] == "progress" and event["current"] > 40 * MIB:
                 break
         zfs.pair.cut()
         last = [json.loads(line) for line in cut.stdout][-1]
@@ -171,12 +171,12 @@ def test_a_pool_that_cannot_take_it_is_told_before_and_one_that_fills_keeps_what
     zfs.write("model-1.safetensors", 100)
     full = zfs.refused(ZFS_WORKER_MODEL_DS="small/none/m")
     assert full["what"] == "there is no dataset small/none to receive it in"
-    zfs.pair.b.run("zfs create -o refreservation=300M small/filler")
+    zfs.pair.b.run("zfs create -o refreservation=400M small/filler")
     full = zfs.refused(ZFS_WORKER_MODEL_DS="small/m")
     assert full["what"].startswith("no room: 120.0 MiB needed")
     # Every block twice: what the dataset can take is not what it is told.
     zfs.pair.b.run("zfs destroy small/filler && zfs create -o copies=2 small/twice")
-    zfs.pair.b.run("zfs create -o refreservation=140M small/filler")
+    zfs.pair.b.run("zfs create -o refreservation=300M small/filler")
     said = zfs.share(ZFS_WORKER_MODEL_DS="small/twice/m")
     assert said.code == FAILED, (said.code, said.events[-1])
     assert "the worker's pool is full; make room, what came is kept" in " ".join(said.events[-1]["evidence"])
