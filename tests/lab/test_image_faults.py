@@ -17,7 +17,7 @@ from tests.lab.nodes import Lab
 from tests.lab.people import GUEST, MEMBER, settle
 from tests.lab.test_container import hidden, ours, stranger
 from tests.lab.test_container_start import EngineOf
-from tests.lab.test_story import SETTINGS
+from tests.lab.test_story import SETTINGS, valid
 from tests.wrong_images import note
 
 if TYPE_CHECKING:
@@ -175,10 +175,18 @@ def test_a_shipment_that_was_interrupted_goes_on_where_it_was(lab: Lab) -> None:
     assert (ended.code, ended.failed["error"]) == (130, "Interrupted")
     assert big not in images_of(lab.b)
     until(lambda: not lab.b.processes("receive-"), "the receiver has ended")
-    (report,) = sparkctl("image", "ship").of("image")
+    again = sparkctl("image", "ship")
+    assert again.code == 0, again.events[-1]
+    (report,) = again.of("image")
     (shipped,) = report["shipped"]
     assert report["equal"]
     assert shipped["sent"] < 170_000_000
+    left = lab.b.path(f"/root/.cache/sparkctl/blobs/{'0' * 64}.part")
+    left.write_bytes(b"x" * 1000)
+    pruned = sparkctl("image", "prune")
+    valid(pruned, sparkctl("image", "ls"))
+    assert pruned.of("image")[-1]["notes"] == ["head: 0 B freed", "worker: 1000 B freed"]
+    assert not left.exists()
     for node in lab.nodes:
         docker(node, "rmi", "-f", big, check=True)
 
