@@ -33,8 +33,10 @@ def looked(session: Session, share: Share[Any], want: Want) -> dict[NodeName, An
     return {name: one for name, one in session.each(ask).items() if one is not None}
 
 
-def ways_of(session: Session, want: Want, emit: Emit) -> Want:
-    return replace(want, ways={node.name: reach(session, node.name, emit) for node in want.workers})
+def ways_of(session: Session, want: Want, emit: Emit, kind: Sync | None = None) -> Want:
+    """With the way from the head to each worker; streams of ZFS may have one of their own."""
+    at = (want.weights.zfs_ssh or want.weights.zfs_worker) if kind is Sync.ZFS else ""
+    return replace(want, ways={node.name: reach(session, node.name, emit, at) for node in want.workers})
 
 
 def chosen(session: Session, want: Want, emit: Emit, *, detach: bool, measure: bool = True) -> Sync:

@@ -19,33 +19,35 @@ OPTIONS = (
 )
 
 
-def reach(session: Session, name: str, emit: Emit) -> tuple[str, ...]:
-    """The words in front of a command that is to run on the worker; none where it is the head's own machine."""
+def reach(session: Session, name: str, emit: Emit, at: str = "") -> tuple[str, ...]:
+    """The words in front of a command that is to run on the worker; none where it is the head's own machine.
+
+    `at`: a host or user@host, as the head knows it, instead of the fabric address
+    """
     settings = session.settings
     worker = next(one for one in settings.nodes if one.name == name)
     if isinstance(parse_control(worker.control), Local):
         return ()
     failed: list[tuple[tuple[str, ...], Result]] = []
-    for words in _candidates(session, worker):
+    for words in _candidates(session, worker, at):
         result = session.head.run(Command((*words, "true"), limit=Seconds(30)))
         if result.exit == 0:
-            if failed and not words[-1].endswith(worker.address):
+            if failed and not words[-1].endswith(at or worker.address):
                 emit(Told(Severity.NOTE, f"sending over {words[-1]}, not over the fabric: {_said(failed[0][1])}", name))
             return words
         failed.append((words, result))
     raise _no_way(session, worker, *failed[0])
 
 
-def _candidates(session: Session, worker: NodeSettings) -> list[tuple[str, ...]]:
+def _candidates(session: Session, worker: NodeSettings, at: str) -> list[tuple[str, ...]]:
     """The fabric first; then, where we are the head, the way by which we reach the worker ourselves.
 
     The port that leads us to a worker may be one of a router between it and us, so ssh's own is tried as well.
     """
     seen = session.node(worker.name).identity
     ports = dict.fromkeys((seen.port or 22, 22))
-    fabric: list[tuple[str, ...]] = [
-        ("ssh", *OPTIONS, "-p", str(port), _at(seen.user, worker.address)) for port in ports
-    ]
+    goal = at if "@" in at else _at(seen.user, at or worker.address)
+    fabric: list[tuple[str, ...]] = [("ssh", *OPTIONS, "-p", str(port), goal) for port in ports]
     control = parse_control(worker.control)
     if session.settings.head.control != "local" or not isinstance(control, Target):
         return fabric

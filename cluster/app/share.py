@@ -88,7 +88,7 @@ class Sharing:
     def __post_init__(self) -> None:
         self.backend: Share[Any] = BY_NAME[self.kind](program)
         if self.kind in BETWEEN and not self.want.ways:
-            self.want = auto.ways_of(self.session, self.want, self.emit)
+            self.want = auto.ways_of(self.session, self.want, self.emit, self.kind)
 
     def attach(self) -> ShareReport:
         with self.stages.stage("share"):

@@ -99,7 +99,6 @@ class Foreign(StrEnum):
 
 
 _CONTAINER = "the container runtime"
-_SHARING = "sharing weights"
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,8 +180,8 @@ class Weights:
     zfs_pool: str = setting(
         "", "Workers' ZFS pool, or dataset, below which copies are received; the head's pool if empty", env="ZFS_POOL"
     )
-    zfs_worker: str = setting("", "Worker's address for ZFS streams", env="ZFS_WORKER_IP", not_yet=_SHARING)
-    zfs_ssh: str = setting("", "Worker's login for ZFS streams", env="ZFS_SSH", not_yet=_SHARING)
+    zfs_worker: str = setting("", "Worker's address for ZFS streams; WORKER_IP if empty", env="ZFS_WORKER_IP")
+    zfs_ssh: str = setting("", "Worker's login for ZFS streams, [user@]host as the head knows it", env="ZFS_SSH")
     zfs_head_model: str = setting(
         "", "Head's dataset with the model; the one that its folder is mounted from if empty", env="ZFS_HEAD_MODEL_DS"
     )
