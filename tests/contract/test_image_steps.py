@@ -33,6 +33,7 @@ def build_wheel(folder, settings=None, metadata=None):
     {more}
     return wheel
 """
+EXTENSION = """open(os.path.join(sysconfig.get_path("platlib"), "exllamav3_ext.so"), "w").close()"""
 STRANGER = """stranger = os.path.join(sysconfig.get_path("purelib"), "stranger-1.0.dist-info")
     os.makedirs(stranger)
     with open(os.path.join(stranger, "METADATA"), "w") as made:
@@ -134,15 +135,28 @@ def commit_of(folder: Path) -> str:
     return subprocess.run((*git, "rev-parse", "HEAD"), check=True, capture_output=True, text=True).stdout.strip()
 
 
-def test_exllamav3_is_built_at_its_commit(with_pip):
-    commit = commit_of(with_pip.package("repository", "exllamav3"))
-    variables = {"EXLLAMAV3_REPOSITORY": f"file://{with_pip.folder}/repository", "EXLLAMAV3_COMMIT": commit}
+def repository_of(bench: Bench, more: str) -> dict[str, str]:
+    commit = commit_of(bench.package("repository", "exllamav3", more=more))
+    return {"EXLLAMAV3_REPOSITORY": f"file://{bench.folder}/repository", "EXLLAMAV3_COMMIT": commit}
+
+
+def test_exllamav3_is_built_at_its_commit_for_gb10(with_pip):
+    variables = repository_of(with_pip, EXTENSION)
+    with_pip.tool("cuobjdump", "echo ELF file 1: exllamav3_ext.1.sm_121a.cubin")
     done = with_pip("exllamav3.sh", **variables)
     assert done.returncode == 0, done.stderr
     assert with_pip.installed()["exllamav3"] == "1.0"
+    with_pip.tool("cuobjdump", "echo ELF file 1: exllamav3_ext.1.sm_90.cubin")
+    other = with_pip("exllamav3.sh", **variables)
+    assert (other.returncode, other.stderr.splitlines()[-1]) == (1, "the extension has no code for GB10")
     wrong = with_pip("exllamav3.sh", **variables | {"EXLLAMAV3_COMMIT": "1" * 40})
     assert wrong.returncode != 0
     assert "1" * 40 in wrong.stderr
+
+
+def test_exllamav3_without_its_extension_fails_the_build(with_pip):
+    done = with_pip("exllamav3.sh", **repository_of(with_pip, ""))
+    assert (done.returncode, done.stderr.splitlines()[-1]) == (1, "no extension was built")
 
 
 @pytest.mark.parametrize(
