@@ -10,8 +10,6 @@ The last line is JSON; exit code 1 when anything is not exact.
 """
 
 import argparse
-import ast
-import importlib.util
 import json
 import os
 import subprocess
@@ -30,151 +28,14 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "overlay")]
 
 from spark_overlay import engram_backend, engram_layout  # noqa: E402  # found only after the line above
-from spark_overlay.dequant import dequantise, reference  # noqa: E402
+from spark_overlay.dequant import reference  # noqa: E402
 from spark_overlay.row_store import Options, RowStoreError  # noqa: E402
 from spark_overlay.settings import EngramSettings  # noqa: E402
 
-GPU = torch.device("cuda", 0)
-CONFIG = SimpleNamespace(
-    engram_layer_ids=[1, 14],
-    engram_vocab_size=20_000,
-    engram_compressed_vocab_size=9_000,
-    engram_n_heads=8,
-    engram_max_ngram_size=4,
-    engram_head_dim=256,
-    engram_pad_token_id=2,
-)
-HASHES = engram_layout.layer_hashes(CONFIG)
-CONFIG.engram_num_embeddings = [int(hashed.sizes.sum()) for hashed in HASHES]
+from scripts.gpu_dequant import GPU, check_dequant, same, tune  # noqa: E402
+from scripts.gpu_oracle import CONFIG, HASHES, by_their_lookup, check_hashes, hashes_of, load_kernels  # noqa: E402
+
 TOKENS = 1_536
-KERNELS = ("_engram_lookup_kernel", "_hash_ids_kernel")
-
-
-def same(left: torch.Tensor, right: torch.Tensor) -> bool:
-    """Equal bits, and "not a number" in the same places."""
-    left, right = left.cpu().flatten(), right.cpu().flatten()
-    are_numbers = ~left.isnan()
-    if not torch.equal(are_numbers, ~right.isnan()):
-        return False
-    return bool(torch.equal(left.view(torch.int16)[are_numbers], right.view(torch.int16)[are_numbers]))
-
-
-def seconds(act: Any, times: int = 20) -> float:
-    """The median of single runs, timed by the GPU."""
-    for _ in range(3):
-        act()
-    pairs = [(torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)) for _ in range(times)]
-    for begin, end in pairs:
-        begin.record()
-        act()
-        end.record()
-    torch.cuda.synchronize()
-    return float(sorted(begin.elapsed_time(end) for begin, end in pairs)[times // 2]) / 1e3
-
-
-def every_code() -> tuple[torch.Tensor, torch.Tensor]:
-    codes = torch.arange(256, dtype=torch.uint8)
-    weights = codes.view(1, 256).repeat(256, 1).contiguous().view(torch.float8_e4m3fn)
-    return weights, codes.view(256, 1).repeat(1, 8).contiguous()
-
-
-def in_float64(weights: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
-    factors = torch.pow(torch.tensor(2.0, dtype=torch.float64), scales.to(torch.float64) - 127)
-    factors[scales == 255] = float("nan")
-    values = weights.to(torch.float32).to(torch.float64).view(-1, 8, 32) * factors[:, :, None]
-    return values.view(-1, 256).to(torch.bfloat16)
-
-
-def check_dequant(rows: int) -> dict[str, Any]:
-    weights, scales = every_code()
-    out = torch.empty(256, 256, dtype=torch.bfloat16, device=GPU)
-    dequantise(weights.to(GPU), scales.to(GPU), out)
-    is_exact = same(out, in_float64(weights, scales)) and same(reference(weights, scales), in_float64(weights, scales))
-    big = torch.randint(0, 127, (rows, 256), dtype=torch.uint8, device=GPU).view(torch.float8_e4m3fn)
-    factors = torch.randint(118, 130, (rows, 8), dtype=torch.uint8, device=GPU)
-    values = torch.empty(rows, 256, dtype=torch.bfloat16, device=GPU)
-    copy_from = torch.empty(rows * 384, dtype=torch.uint8, device=GPU)
-    copy_to = torch.empty_like(copy_from)
-    copy = 2 * copy_from.numel() / seconds(lambda: copy_to.copy_(copy_from))
-    ours = rows * (264 + 512) / seconds(lambda: dequantise(big, factors, values))
-
-    def few(count: int) -> float:
-        return round(seconds(lambda: dequantise(big[:count], factors[:count], values[:count])) * 1e6, 1)
-
-    only_written = values.numel() * 2 / seconds(lambda: values.fill_(1.0))
-    return {
-        "dequant_is_exact": is_exact,
-        "dequant_over_copy": round(ours / copy, 3),
-        "copy_gb_per_s": round(copy / 1e9, 1),
-        "dequant_gb_per_s": round(ours / 1e9, 1),
-        "fill_gb_per_s": round(only_written / 1e9, 1),
-        "dequant_us_48_rows": few(48),
-        "dequant_us_12288_rows": few(12_288),
-    }
-
-
-def variants() -> list[Any]:
-    from spark_overlay.dequant_kernel import Variant
-
-    plain = [
-        Variant(groups, warps, width)
-        for width in (8, 16, 4)
-        for warps in (2, 4, 8)
-        for groups in (16, 32, 64, 128, 256, 512)
-        if 4 <= groups * 32 // (warps * 32) <= 128
-    ]
-    return [*plain, *(Variant(groups, 4, 8, "evict_first") for groups in (32, 64, 128, 256))]
-
-
-def tune(rows: int) -> int:
-    """Every variant on one large batch, on a prefill chunk and on a decode step. A table, then JSON; 1 if any is wrong.
-
-    The large batch is far larger than any cache. Bytes are counted as moved: a row's 264 read, its 512 written; the
-    copy's read and written. Each variant takes its turn three times, and its best time counts.
-    """
-    from spark_overlay.dequant_kernel import launch
-
-    every, every_scales = every_code()
-    every, every_scales, exact = every.to(GPU), every_scales.to(GPU), in_float64(*every_code())
-    big = torch.randint(0, 127, (rows, 256), dtype=torch.uint8, device=GPU).view(torch.float8_e4m3fn)
-    factors = torch.randint(118, 130, (rows, 8), dtype=torch.uint8, device=GPU)
-    values = torch.empty(rows, 256, dtype=torch.bfloat16, device=GPU)
-    source = torch.empty(rows * 384, dtype=torch.uint8, device=GPU)
-    target = torch.empty_like(source)
-    wrong: list[str] = []
-    took: dict[Any, list[float]] = {}
-    copies: list[float] = []
-    for variant in variants():
-        out = torch.zeros(256, 256, dtype=torch.bfloat16, device=GPU)
-        launch(every, every_scales, out, variant)
-        odd = torch.zeros(77, 256, dtype=torch.bfloat16, device=GPU)
-        launch(every[:77], every_scales[:77], odd, variant)
-        if not (same(out, exact) and same(odd, exact[:77])):
-            wrong.append(str(variant))
-    for turn in range(3):
-        copies.append(seconds(lambda: target.copy_(source), 10))
-        for variant in variants():
-            for count in (rows, 12_288, 48):
-                part = (big[:count], factors[:count], values[:count])
-                time_of = seconds(lambda part=part, variant=variant: launch(*part, variant), 10)
-                took.setdefault((variant, count), []).append(time_of)
-        print(f"turn {turn + 1} of 3", file=sys.stderr)
-    copy = 2 * source.numel() / min(copies)
-    ranked = sorted(variants(), key=lambda variant: min(took[variant, rows]))
-    print(f"copy {copy / 1e9:.0f} GB/s")
-    print("groups warps width eviction     GB/s  of copy   us 12288 rows   us 48 rows")
-    for one in ranked:
-        pace = rows * (264 + 512) / min(took[one, rows])
-        chunk, step = (min(took[one, count]) * 1e6 for count in (12_288, 48))
-        print(
-            f"{one.groups:6} {one.warps:5} {one.width:5} {one.eviction or '-':11} {pace / 1e9:6.0f} {pace / copy:8.3f}"
-            f" {chunk:15.1f} {step:12.1f}"
-        )
-    best = {f"best_for_{count}_rows": str(min(ranked, key=lambda one: min(took[one, count]))) for count in (48, 12_288)}
-    pace = rows * (264 + 512) / min(took[ranked[0], rows])
-    result = {"best": str(ranked[0]), "best_over_copy": round(pace / copy, 3), **best, "wrong": wrong}
-    print(json.dumps(result))
-    return 1 if wrong else 0
 
 
 def make_tables(folder: Path) -> list[tuple[torch.Tensor, torch.Tensor]]:
@@ -234,15 +95,6 @@ def table_of(groups: Groups, folder: Path, layer: int, rank: int, ranks: int) ->
     return kind(CONFIG.engram_num_embeddings[layer], 256, tuple(HASHES[layer].sizes.tolist()), cpu_offload=True)
 
 
-def hashes_of(tokens: int, seed: int) -> tuple[np.ndarray, torch.Tensor]:
-    """Compressed ids of a prompt with dead tokens, and its rows as the model holds them: both layers side by side."""
-    ids = np.random.default_rng(seed).integers(0, CONFIG.engram_compressed_vocab_size, tokens)
-    ids[7::97] = engram_layout.DEAD
-    rows = np.stack([engram_layout.hash_rows(hashed, ids, CONFIG.engram_pad_token_id) for hashed in HASHES], axis=1)
-    rows[7::97] = engram_layout.DEAD
-    return ids, torch.from_numpy(rows).to(GPU)
-
-
 def looked_up(table: Any, hashes: torch.Tensor, stream: torch.cuda.Stream) -> torch.Tensor:
     """As vLLM does it: on a stream of its own, into a buffer that lives on."""
     out = torch.full((len(hashes), table.part_n_hash_cols, 256), 9.0, dtype=torch.bfloat16, device=GPU)
@@ -278,93 +130,6 @@ def check_lookups(folder: Path, tables: list[Any], kernels: ModuleType | None) -
         "lookups_equal_a_plain_gather": are_equal,
         "lookups_equal_vllms_kernel": is_oracle_equal if kernels else None,
     }
-
-
-def load_kernels(path: Path, folder: Path) -> ModuleType:
-    """The two kernels alone: the module itself needs all of vLLM."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    wanted = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name in KERNELS]
-    lines = path.read_text(encoding="utf-8").splitlines()
-    parts = ["import triton", "import triton.language as tl", "_SORTED_IS_CONSTEXPR = tl.constexpr(False)"]
-    for node in wanted:
-        first = min(decorator.lineno for decorator in node.decorator_list)
-        parts.append("\n".join(lines[first - 1 : node.end_lineno]))
-    target = folder / "their_kernels.py"
-    target.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
-    specification = importlib.util.spec_from_file_location("their_kernels", target)
-    assert specification
-    assert specification.loader
-    module = importlib.util.module_from_spec(specification)
-    sys.modules["their_kernels"] = module
-    specification.loader.exec_module(module)
-    return module
-
-
-def by_their_lookup(kernels: ModuleType, table: Any, ours: Any, ids: torch.Tensor) -> torch.Tensor:
-    own = slice(ours.vocab_start_idx, ours.vocab_end_idx)
-    weights, scales = table[0][own].to(GPU), table[1][own].to(GPU)
-    local = ours.part_n_hash_cols
-    rows = ids.shape[0] * local
-    out = torch.empty(ids.shape[0], local, 256, dtype=torch.bfloat16, device=GPU)
-    grid = min(-(-rows // 16), 66)
-    kernels._engram_lookup_kernel[(grid,)](
-        *(weights, scales, ids, ids, out, own.start, own.stop, rows, *ids.stride()),
-        HEAD_START=ours.head_start,
-        LOCAL_HEADS=local,
-        TOTAL_HEADS=24,
-        DIM=256,
-        QUANT_BLOCK=32,
-        BLOCK_R=16,
-        GRID=grid,
-        SORTED=False,
-        PACKED=False,
-        OUT_STRIDE=out.stride(0),
-    )
-    return out
-
-
-def check_hashes(kernels: ModuleType) -> bool:
-    """vLLM's hash kernel on a prompt that begins at its first token, against ours."""
-    ids, want = hashes_of(700, seed=3)
-    want[7::97] = torch.from_numpy(
-        np.stack([engram_layout.hash_rows(hashed, ids, CONFIG.engram_pad_token_id) for hashed in HASHES], axis=1)
-    ).to(GPU)[7::97]
-    dead = torch.from_numpy(ids == engram_layout.DEAD).to(GPU)
-    tokens = torch.from_numpy(np.where(ids < 0, 0, ids)).to(GPU)
-    count = len(tokens)
-    # One request, no slot cache: everything lies side by side, and there is no block table.
-    ones = ("input", "mask", "position", "query", "lookback_col", "lookback_mask_col")
-    strides = {f"{name}_stride": 1 for name in ones} | {"lookback_row_stride": 3, "lookback_mask_row_stride": 3}
-    strides |= {"table_stride": 0, "table_col_stride": 0, "num_query_rows": 1, "num_table_rows": 0}
-    strides |= {"max_blocks": 0, "cache_block_size": 16}
-    window = torch.full((1, 3), -1, dtype=torch.int32, device=GPU)
-    out = torch.empty(count, 2, 24, dtype=torch.int32, device=GPU)
-    kernels._hash_ids_kernel[(-(-count // 32), 2)](
-        tokens,
-        torch.arange(CONFIG.engram_compressed_vocab_size, dtype=torch.int32, device=GPU),
-        dead,
-        torch.arange(count, device=GPU),
-        None,
-        torch.tensor([0, count], dtype=torch.int32, device=GPU),
-        torch.tensor(np.stack([hashed.multipliers for hashed in HASHES]), device=GPU),
-        torch.tensor(np.stack([hashed.sizes for hashed in HASHES]), device=GPU),
-        torch.tensor(np.stack([hashed.offsets for hashed in HASHES]), device=GPU),
-        None,
-        window,
-        torch.zeros_like(window, dtype=torch.bool),
-        out,
-        count,
-        0,
-        CONFIG.engram_pad_token_id,
-        **strides,
-        MAX_NGRAM=4,
-        num_heads=8,
-        BLOCK_T=32,
-        BLOCK_H=8,
-        dead_id=engram_layout.DEAD,
-        lookback_depth=3,
-    )
-    return bool(torch.equal(out, want))
 
 
 def check_failure(folder: Path) -> dict[str, Any]:
