@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 
 from cluster.errors import Refused
-from cluster.model.steps import Command, NodeName, Plan
+from cluster.model.steps import Command, NodeName, Plan, Run, Step
 from cluster.model.units import Seconds, format_bytes
 from cluster.share.base import Folder, Reading, ReadThrough, Source, Want, on_host, plan_of
 from cluster.share.nfs_box import ENGINE, box_name
@@ -75,14 +75,16 @@ class NfsShare:
         for node in want.workers:
             check_worker(want, seen, node)
             check_transport(want, seen, node)
-        return plan_of(
+        return need_root(
+            seen,
             ("export", export_steps(want, seen, self._source)),
             ("mount", tuple(step for node in want.workers for step in mount_steps(want, seen, node))),
             ("tidy up", tidy_steps(want, seen, self._source)),
         )
 
     def detach(self, want: Want, seen: Mapping[NodeName, NfsSeen]) -> Plan:
-        return plan_of(
+        return need_root(
+            seen,
             ("unmount", tuple(step for node in want.workers for step in unmount_steps(want, seen, node))),
             ("no longer export", unexport_steps(want, seen, self._source)),
         )
@@ -133,3 +135,18 @@ class NfsShare:
                     came = format_bytes(int(size))
                     told.append(f"{node.name}: the server gives reads of {came}, 1 MiB was asked for")
         return tuple(told)
+
+
+def need_root(seen: Mapping[NodeName, NfsSeen], *stages: tuple[str, tuple[Step, ...]]) -> Plan:
+    """The plan, unless a step needs root where sudo asks for a password. With no such step nobody needs to be root."""
+    for _, steps in stages:
+        for step in steps:
+            if isinstance(step, Run) and step.command.argv[0] == "sudo" and not seen[step.node].sudo:
+                raise Refused(
+                    "root is needed there, and sudo asks for a password",
+                    where=step.node,
+                    evidence=(f"to {step.why}",),
+                    fix="let that user run sudo without a password, or set WEIGHT_SYNC=rsync; "
+                    "for containers a worker can do without: NFS_MOUNT_BY=volume",
+                )
+    return plan_of(*stages)

@@ -12,7 +12,7 @@ from cluster.model.steps import Command, NodeName, Run, Step, Write
 from cluster.model.units import Seconds
 from cluster.probe.nfs import MountSeen, volume_diff
 from cluster.share.base import Folder, Want, as_root
-from cluster.share.nfs_export import NO_SUDO, SUDO_FIX, check_admitted, device
+from cluster.share.nfs_export import check_admitted, device
 from cluster.share.nfs_facts import (
     FORGET,
     PORT,
@@ -54,10 +54,6 @@ def check_worker(want: Want, seen: Mapping[NodeName, NfsSeen], node: NodeSetting
         return
     if "mount.nfs" not in client.tools:
         raise Refused("the worker cannot mount NFS", where=name, fix="sudo apt-get install nfs-common")
-    if not client.sudo:
-        raise Refused(
-            f"mounting {NO_SUDO}", where=name, fix=f"{SUDO_FIX}; containers can do without: NFS_MOUNT_BY=volume"
-        )
     for folder in want.folders:
         target, mounted = client.targets[folder.name], client.mounted(folder.name)
         if mounted is None and target.entries:

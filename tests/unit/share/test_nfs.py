@@ -146,6 +146,14 @@ def test_a_second_attach_has_nothing_to_do():
     assert attach(None, *attached()).is_empty
 
 
+def test_nobody_needs_to_be_root_when_nothing_is_to_be_done():
+    a, b = attached()
+    assert attach(None, a | {"sudo": False}, b | {"sudo": False}).is_empty
+    with pytest.raises(Refused) as refused:
+        SHARE.detach(want(), seen(want(), a, b | {"sudo": False}))
+    assert refused.value.evidence == ("to unmount /srv/m",)
+
+
 def test_an_attach_that_was_cut_off_is_gone_on_with():
     a, b = attached()
     assert lines(attach(None, a, worker())) == lines(attach(None, a, worker(reach="open")))
@@ -195,12 +203,12 @@ def test_rdma_is_used_where_every_node_has_a_device():
     ("a", "b", "what"),
     [
         (head(tools=[]), None, "the head has no NFS server"),
-        (head(sudo=False), None, "exporting needs root there, and sudo asks for a password"),
+        (head(sudo=False), None, "root is needed there, and sudo asks for a password"),
         (head(folder={"files": {}}), None, "the head does not have the model"),
         (head(folder={"kind": "overlay"}), None, f"{ROOT} lies on overlay, which cannot be exported"),
         (head(folder={"files": {"x": [-1, -1, -1, -1, -1]}}), None, "links lead nowhere"),
         (None, worker(tools=[]), "the worker cannot mount NFS"),
-        (None, worker(sudo=False), "mounting needs root there, and sudo asks for a password"),
+        (None, worker(sudo=False), "root is needed there, and sudo asks for a password"),
         (None, worker(reach="filtered"), "the worker does not reach the head's NFS port: no answer"),
         (None, worker(reach="rejected"), "the worker does not reach the head's NFS port: rejected"),
         (None, worker(reach="no_listener"), "the head's NFS server does not listen on that address"),
