@@ -46,6 +46,14 @@ def subnets(facts: NodeFacts, wired: Wiring) -> Finding:
 
 
 def _absent(node: NodeSettings, facts: NodeFacts) -> Finding:
+    if dark := _without_carrier(node, facts):
+        return _finding(
+            node,
+            Severity.REFUSAL,
+            f"{node.address} is on no interface of this node, and no carrier is on {', '.join(dark)}",
+            "a link: without one networkd takes the addresses of an interface away",
+            f"plug the cable in, at both ends; then `ip -br addr show {dark[0]}` has {node.address}",
+        )
     there = ", ".join(f"{one.address} ({one.interface})" for one in facts.addresses if not one.is_loopback)
     return _finding(
         node,
@@ -54,6 +62,14 @@ def _absent(node: NodeSettings, facts: NodeFacts) -> Finding:
         "the fabric address of this node",
         f"set {_variable(node, 'IP')} to one of them, or give the interface its address back",
     )
+
+
+def _without_carrier(node: NodeSettings, facts: NodeFacts) -> tuple[str, ...]:
+    """The interface the settings name, or all of RDMA, when none of them is up: a second port may well be dark."""
+    ports = [one for one in facts.fabric.ports if not node.interface or node.interface in one.interfaces]
+    if any(one.is_active for one in ports):
+        return ()
+    return tuple(dict.fromkeys(name for one in ports for name in one.interfaces))
 
 
 def _elsewhere(node: NodeSettings, found: Address) -> Finding:

@@ -5,10 +5,12 @@ from dataclasses import replace
 import pytest
 
 from cluster.model.events import Severity
+from cluster.model.fabric import Fabric
 from cluster.model.settings import NodeSettings
 from cluster.plan.launch import Wiring
 from cluster.plan.link import wire
 from tests.build import facts
+from tests.fabric import port
 
 NODE = NodeSettings(name="spark-a", control="local", address="10.40.0.1")
 
@@ -46,6 +48,31 @@ def test_an_address_that_cannot_serve_is_refused(seen, says):
     _, (finding,) = wire(NODE, facts("spark-a", seen), False)
     assert finding.severity is Severity.REFUSAL
     assert says in finding.observed
+
+
+def dark(*interfaces: str, state: str = "DOWN") -> Fabric:
+    ports = (port(f"roce-{name}", state=state, interfaces=(name,)) for name in interfaces)
+    return Fabric(tuple(ports), ())
+
+
+def test_an_address_that_went_with_the_carrier_is_told_as_a_cable():
+    """As networkd does it: the cable falls out, and the interface loses its address too."""
+    seen = replace(facts("spark-a", "192.0.2.11@enP7s7"), fabric=dark("enp1s0f1np1"))
+    _, (finding,) = wire(NODE, seen, False)
+    assert (finding.severity, finding.observed, finding.fix) == (
+        Severity.REFUSAL,
+        "10.40.0.1 is on no interface of this node, and no carrier is on enp1s0f1np1",
+        "plug the cable in, at both ends; then `ip -br addr show enp1s0f1np1` has 10.40.0.1",
+    )
+
+
+def test_a_dark_port_beside_one_that_is_up_explains_no_wrong_address():
+    half = Fabric((*dark("enp1s0f0np0").ports, *dark("enp1s0f1np1", state="ACTIVE").ports), ())
+    seen = replace(facts("spark-a", "10.40.0.9@enp1s0f1np1"), fabric=half)
+    _, (finding,) = wire(NODE, seen, False)
+    assert "it has 10.40.0.9 (enp1s0f1np1)" in finding.observed
+    _, (named,) = wire(replace(NODE, interface="enp1s0f0np0"), seen, False)
+    assert named.observed.endswith("no carrier is on enp1s0f0np0")
 
 
 def test_an_interface_that_does_not_carry_the_address_is_refused():
