@@ -40,7 +40,10 @@ def watch_line(report: StatusReport) -> str:
     ranks = ", ".join(f"rank {one.rank} {one.state}" for one in report.ranks)
     away = ", ".join(f"{one.node} does not answer" for one in report.nodes if not one.reachable)
     why = "" if report.state is State.SERVING else report.reasons[0] if report.reasons else ""
-    parts = [f"{report.deployment} {report.state}", ranks, away, why, f"locked: {report.lock}" if report.lock else ""]
+    problems = ((one.node, _problem(one, report.reasons)) for one in report.nodes)
+    fabric = "; ".join(f"{node}: {problem}" for node, problem in problems if problem)
+    locked = f"locked: {report.lock}" if report.lock else ""
+    parts = [f"{report.deployment} {report.state}", ranks, away, why, fabric, locked]
     return "; ".join(part for part in parts if part)
 
 

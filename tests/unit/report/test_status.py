@@ -180,6 +180,12 @@ def test_a_start_that_makes_no_sense_gives_no_age(since):
     assert text(report, 80)[-2:] == ["  RANK  NODE     STATE", "  0     spark-a  running"]
 
 
+def test_one_line_tells_of_a_cut_fabric_once():
+    ranks = "rank 0 running, rank 1 running"
+    assert watch_line(CUT) == f"demo hung; {ranks}; the fabric is cut: {UNPLUGGED} (on spark-a)"
+    assert watch_line(replace(CUT, state=State.SERVING, reasons=())) == f"demo serving; {ranks}; spark-a: {UNPLUGGED}"
+
+
 def test_one_line_says_what_a_person_acts_on():
     assert [watch_line(one) for one in (SERVING, DEAD, AWAY, ABSENT)] == [
         "demo serving; rank 0 running, rank 1 running",
