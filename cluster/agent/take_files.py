@@ -55,7 +55,8 @@ class Folder:
 
     def part(self, name: str) -> str:
         self.place(name)
-        return os.path.join(self.path, PARTS, name.replace("/", "--") + ENDING)
+        mark = hashlib.sha256(name.encode()).hexdigest()[:8]  # a/b and a--b are two files
+        return os.path.join(self.path, PARTS, "%s.%s%s" % (name.replace("/", "--"), mark, ENDING))
 
     def file(self, name: str) -> int:
         if name not in self.open:

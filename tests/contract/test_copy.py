@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,7 @@ from tests.contract.sshd import Sshd
 pytestmark = pytest.mark.contract
 MIB = 1 << 20
 PIECE, BLOCK = 16 * MIB, MIB
+PART = f"large.safetensors.{sha256(b'large.safetensors').hexdigest()[:8]}.copy.part"
 
 
 @dataclass
@@ -91,7 +93,7 @@ def test_files_come_whole_with_their_times_and_modes(copying):
 def test_a_copy_that_was_cut_inside_a_file_goes_on_there(copying):
     total = 48 * MIB + 7 + 2
     process = copying.start(limit=20 * MIB)
-    part = copying.target / ".sparkctl" / "parts" / "large.safetensors.copy.part"
+    part = copying.target / ".sparkctl" / "parts" / PART
     until = time.monotonic() + 60
     while not part.exists() or part.stat().st_blocks * 512 < 20 * MIB:
         assert time.monotonic() < until, "nothing came"
@@ -111,7 +113,7 @@ def test_what_lies_in_a_part_is_compared_not_trusted(copying):
     parts.mkdir(parents=True)
     data = bytearray((copying.source / "large.safetensors").read_bytes())
     data[20 * MIB] ^= 1
-    (parts / "large.safetensors.copy.part").write_bytes(data + b"what a longer file left")
+    (parts / PART).write_bytes(data + b"what a longer file left")
     done = copying.run()
     assert done["sent"] == BLOCK + 2
     assert same(copying.source, copying.target)
