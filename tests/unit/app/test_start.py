@@ -19,6 +19,7 @@ from cluster.errors import (
     Unreachable,
 )
 from cluster.model.events import Failed, Finding, Progress, Served, Severity, StageEnded, StageStarted, Told
+from cluster.model.fabric import NOTHING_SAID, Transport
 from cluster.model.receipt import Receipt, from_json
 from cluster.model.settings import Launch, NodeSettings, Watch
 from cluster.model.units import Seconds
@@ -102,6 +103,16 @@ def test_the_receipt_says_what_was_started_where(cluster):
     assert head.memory_before == 100 * GIB
     assert head.identity[0] == "100"
     assert {"VLLM_HOST_IP", "GLOO_SOCKET_IFNAME", "NCCL_DEBUG"} <= set(head.variables)
+
+
+def test_a_transport_that_was_not_planned_is_told_and_kept(cluster):
+    said = "b:1:2 [0] NCCL INFO"
+    cluster.plays(1, f"3 says {said} NET/Socket : Using [0]eno1:10.0.0.7<0>; 3 says {said} Using network Socket")
+    begin(cluster)
+    head, worker = receipt(cluster).ranks
+    assert (head.transport, worker.transport) == (NOTHING_SAID, Transport("Socket", ("eno1",)))
+    warnings = [(one.node, one.text) for one in cluster.of(Told) if one.severity is Severity.WARNING]
+    assert warnings == [("spark-b", f"rank 1: NCCL's sockets are on eno1, not on {worker.interface}")]
 
 
 def test_the_receipt_holds_names_of_variables_and_no_values(cluster):
