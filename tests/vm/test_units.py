@@ -1,0 +1,62 @@
+"""Ranks as units of each machine's own systemd, through a reboot of the worker: a stand-in for the server."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tests.vm import cli
+
+if TYPE_CHECKING:
+    from tests.lab.cli import Said
+    from tests.vm.machine import Machine
+    from tests.vm.pair import Pair
+
+PLACE, STATE = "/opt/standin", "/var/lib/sparkctl"
+SETTINGS = {
+    "DEPLOYMENT": "units",
+    "HEAD_IP": "10.77.0.1",
+    "WORKER_IP": "10.77.0.2",
+    "WORKER_SSH": "vm-b",
+    "HOST": "fabric",
+    "MODEL_DIR": f"{PLACE}/model",
+    "VENV": f"{PLACE}/venv",
+    "HEAD_STATE_DIR": STATE,
+    "WORKER_STATE_DIR": STATE,
+    "STOP_GRACE": "20",
+    "BOOT_LIMIT": "20 min",
+}
+EQUIP = f"""
+mkdir -p {PLACE}/venv/bin {PLACE}/model && cd {PLACE} && cp /opt/sparkctl/tests/contract/standin.py .
+printf '#!/bin/sh\\nexec python3 {PLACE}/standin.py "$@"\\n' > venv/bin/vllm && chmod 755 venv/bin/vllm
+echo '{{}}' > model/config.json
+"""
+UNITS = "systemctl list-units --all --plain --no-legend 'sparkctl-units-*' | awk '{print $1, $3}'"
+
+
+def state(said: Said) -> tuple[str, list[str]]:
+    return said.result["state"], [rank["state"] for rank in said.result["ranks"]]
+
+
+def units(machine: Machine) -> list[list[str]]:
+    return [line.split() for line in machine.run(UNITS).stdout.splitlines()]
+
+
+def test_a_worker_that_reboots_is_missed_and_a_restart_brings_it_back(pair: Pair) -> None:
+    for machine in pair.machines:
+        machine.run(EQUIP)
+    started = cli.on_machine(pair.a, SETTINGS, "start", timeout=900)
+    assert started.code == 0, started.events[-3:]
+    boot = started.result["boot"]
+    assert [units(machine) for machine in pair.machines] == [
+        [[f"sparkctl-units-rank{rank}-{boot}.service", "active"]] for rank in (0, 1)
+    ]
+    pair.b.reboot()
+    looked = cli.on_machine(pair.a, SETTINGS, "status")
+    assert (looked.code, state(looked)) == (8, ("degraded", ["alive", "vanished"])), looked.result
+    assert any("rank 1 (worker)" in reason for reason in looked.result["reasons"]), looked.result
+    again = cli.on_machine(pair.a, SETTINGS, "restart", timeout=900)
+    assert again.code == 0, again.events[-3:]
+    serving = cli.on_machine(pair.a, SETTINGS, "status")
+    assert (serving.code, state(serving)) == (0, ("serving", ["alive", "alive"]))
+    stopped = cli.on_machine(pair.a, SETTINGS, "stop")
+    assert (stopped.code, [units(machine) for machine in pair.machines]) == (0, [[], []])
