@@ -103,11 +103,14 @@ def push(engine: Engine, where: str, image: ImageSeen, name: str, doors: Doors, 
     target, tag = f"{doors.here}/{repository(name)}", image_key(image).replace(":", "-")
     engine.tag(image.id, target, tag)
     try:
-        return engine.push(target, tag, _Shown(emit, where, "bringing layers to the registry").show)
+        digest = engine.push(target, tag, _Shown(emit, where, "bringing layers to the registry").show)
     except StepFailed as error:
         raise NoRegistry(error.what, where=where, evidence=error.evidence) from error
     finally:
         engine.remove_image(f"{target}:{tag}")  # the name alone: the image has others
+    if not digest:
+        raise NoRegistry("the engine told no digest of what it pushed", where=where)
+    return digest
 
 
 def pull(

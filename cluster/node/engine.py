@@ -1,6 +1,7 @@
 """A node's container engine through the Docker SDK, over the node's own session; its errors become ours here."""
 
 import contextlib
+import re
 import socket
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import PurePosixPath
@@ -29,6 +30,7 @@ from cluster.node.engine_said import meant
 
 SOCKET = "/var/run/docker.sock"
 ANSWER = 60
+DIGEST = re.compile(r" digest: (sha256:[0-9a-f]{64}) ")
 Moved = Callable[[str, int, int], None]  # layer, bytes done, bytes in all, as the engine tells them
 Login = tuple[str, Secret]
 
@@ -131,7 +133,8 @@ class Engine:
             for event in events:
                 if "error" in event or not goes_on():
                     raise meant(doing, self._node.name, str(event.get("error") or event.get("status")), None)
-                digest = (event.get("aux") or {}).get("Digest", digest)
+                told = DIGEST.search(str(event.get("status")))  # of both stores the one place where it stands
+                digest = told.group(1) if told else digest
                 detail = event.get("progressDetail") or {}
                 if event.get("id") and detail.get("total"):
                     on_progress(event["id"], detail.get("current", 0), detail["total"])

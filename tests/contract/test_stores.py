@@ -6,7 +6,8 @@ import pytest
 
 from cluster.app.image import hold
 from cluster.model.events import Told
-from tests.contract import dockerd, other_engine, sshd
+from cluster.model.kit import Ship
+from tests.contract import dockerd, other_engine, registry, sshd
 from tests.contract.other_engine import ContainerdStore
 from tests.contract.test_ship import LAYER, Pair, archive
 from tests.wrong_images import note
@@ -45,6 +46,27 @@ def test_a_changed_layer_is_all_that_is_sent_between_two_kinds_of_store(engines,
         assert there is not None
         assert there.layers == pair.image("2").layers
         assert not [one for one in pair.events if isinstance(one, Told)]
+        pair.close()
+
+
+@pytest.mark.skipif(registry.missing() is not None, reason=f"not run: {registry.missing()}")
+@pytest.mark.parametrize("direction", ["overlay2 to containerd", "containerd to overlay2"])
+def test_a_registry_carries_an_image_between_two_kinds_of_store(engines, direction, tmp_path):
+    old, new = engines
+    head, worker = (old, new) if direction.startswith("overlay2") else (new, old)
+    for engine in engines:
+        for name in engine.run("images", "-aq").stdout.decode().split():
+            engine.run("rmi", "-f", name, check=False)
+    head.run("load", data=archive("1"))
+    with sshd.Sshd(tmp_path / "sshd") as server:
+        pair = Pair(head, worker, server, tmp_path)
+        pair.head, pair.worker = (seen_from_here(side, new) for side in (pair.head, pair.worker))
+        pair.way = replace(pair.way, ship=Ship.REGISTRY, port=sshd.free_port(), registry=str(tmp_path / "registry"))
+        assert pair.send("1").how == "registry", pair.events
+        there = pair.worker.engine.image("sparkctl-ship:1")
+        assert there is not None
+        assert (there.layers, there.tags) == (pair.image("1").layers, ("sparkctl-ship:1",))
+        assert pair.image("1").tags == ("sparkctl-ship:1",)
         pair.close()
 
 
