@@ -95,9 +95,10 @@ def _works(everywhere: bool, again: bool, self_test: bool) -> dict[str, Callable
         return app.report_of(session, "pull", app.look(session))
 
     def verify(session: Session, call: Call) -> ImageReport:
-        if self_test:
-            judge(tried(session, call.emit, without_gpu=True), call.emit, frozenset())
-        return app.report_of(session, "verify", app.look(session), *app.against_recipe(session))
+        found = tried(session, call.emit, without_gpu=True) if self_test else []
+        judge(found, call.emit, frozenset())
+        notes = (*app.against_recipe(session), *(f"{one.node}: {one.observed}" for one in found))
+        return app.report_of(session, "verify", app.look(session), *notes)
 
     def ship(session: Session, call: Call) -> ImageReport:
         shipped = app.send(session, call.emit, app.look(session))

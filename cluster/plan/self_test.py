@@ -54,7 +54,7 @@ def not_run(node: str, seen: BoxSeen) -> Finding | None:
         text = f"not checked: the image has no self-test (label {WORDS_LABEL})"
         return Finding(CHECK, Severity.NOT_CHECKED, node, text)
     if not gives_gpus(seen):
-        return Finding(CHECK, Severity.NOT_CHECKED, node, f"not checked: no GPU on {node}")
+        return Finding(CHECK, Severity.NOTE, node, f"not checked: no GPU on {node}")
     return None
 
 

@@ -137,7 +137,7 @@ def test_before_a_start_no_gpu_and_no_self_test_are_named_and_do_not_stop_it(des
         with desk.session(image) as session:
             try_image(session.need_all(), told.append, frozenset())
     assert [(one.severity, one.observed) for one in told if isinstance(one, Finding)] == [
-        (Severity.NOT_CHECKED, "not checked: no GPU on spark-a"),
+        (Severity.NOTE, "not checked: no GPU on spark-a"),
         (Severity.NOT_CHECKED, "not checked: the image has no self-test (label sparkctl.self-test)"),
     ]
 
