@@ -30,7 +30,7 @@ def reach(session: Session, name: str, emit: Emit, at: str = "") -> tuple[str, .
         return ()
     failed: list[tuple[tuple[str, ...], Result]] = []
     for words in _candidates(session, worker, at):
-        result = session.head.run(Command((*words, "true"), limit=Seconds(30)))
+        result = session.head.run(Command((*words, "true"), limit=Seconds(60)))
         if result.exit == 0:
             if failed and not words[-1].endswith(at or worker.address):
                 emit(Told(Severity.NOTE, f"sending over {words[-1]}, not over the fabric: {_said(failed[0][1])}", name))
