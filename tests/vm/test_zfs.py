@@ -213,8 +213,8 @@ def test_a_dataset_that_went_its_own_way_is_left_alone_until_somebody_chooses(zf
 
 def test_a_user_without_rights_is_told_which_and_what_only_root_may_do(zfs: Zfs) -> None:
     b = zfs.pair.b
-    b.run("id plain >/dev/null 2>&1 || useradd -m -s /bin/sh plain; install -d -m 700 -o plain ~plain/.ssh; "
-          "install -m 600 -o plain ~/.ssh/authorized_keys ~plain/.ssh/; zfs unallow -u plain tank 2>/dev/null; true")  # fmt: skip
+    b.run("id plain >/dev/null 2>&1 || useradd -m -s /bin/sh plain; install -d -m 700 -o plain ~plain/.ssh")
+    b.run("install -m 600 -o plain ~/.ssh/authorized_keys ~plain/.ssh/; zfs unallow -u plain tank 2>/dev/null; true")
     as_plain = {"WORKER_SSH": "plain@vm-b"}
     told = zfs.refused(**as_plain)
     assert (
