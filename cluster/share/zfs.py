@@ -172,7 +172,7 @@ class ZfsShare:
             "snapshot": snapshot,
         }
         argv = ("python3", "-IS", "-", json.dumps(asked, separators=(",", ":")))
-        why = f"{one.folder.what} to {one.worker.name}"
+        why = f"send {one.folder.what} to {one.worker.name}"
         command = Command(argv, stdin=self.source("zfs_said", "zfs_send"), limit=LONGEST)
         return Run(one.want.head.name, why, command, tells="bytes")
 

@@ -102,7 +102,7 @@ def test_a_token_whose_snapshot_is_gone_is_given_up_once_and_all_is_sent():
     facts["b"] = replace(facts["b"], datasets={"models": roomy})
     facts["b"].places["model"] = replace(facts["b"].places["model"], dataset=replace(there, available=Bytes(1 << 50)))
     plan = SHARE.attach(WANT, facts)
-    assert [why for _, _, why in steps(plan)][1:] == ["give up a receive whose snapshot is gone", "the model to b"]
+    assert [why for _, _, why in steps(plan)][1:] == ["give up a receive whose snapshot is gone", "send the model to b"]
     assert stream(plan)["send"][-1] == "models/dsv41-exl3@sparkctl-1"
     assert decide(SOURCE, S1, there, WANT.label, may_go_back=False) == Choice(Send(None), abandon=True)
 
@@ -185,7 +185,7 @@ def test_the_first_attach_takes_a_snapshot_of_the_content_and_sends_all_of_it():
     assert steps(plan) == [
         ("snapshot", "a", "take a snapshot"),
         ("ready", "b", "put the receiver there"),
-        ("send", "a", "the model to b"),
+        ("send", "a", "send the model to b"),
     ]
     asked = stream(plan)
     assert words(plan) == [f"snapshot models/dsv41-exl3@{name}"]
