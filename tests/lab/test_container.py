@@ -6,6 +6,7 @@ The image is the demo's: a Debian root, vLLM for CPU, the overlay compiled insid
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import subprocess
 import sys
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.contract.dockerd import busybox_image, missing
-from tests.lab.cli import Cli, chat
+from tests.lab.cli import WORK, Cli, chat
 from tests.lab.engines import SOCKET, docker, engine_in
 from tests.lab.nodes import Lab
 from tests.lab.specification import REPOSITORY
@@ -30,6 +31,24 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(1800)]  # an image of 2 GB is made, sent and removed
 
 IMAGE = "sparkctl-demo:1"
+ON_A_CPU = {
+    "deployment": "one",
+    "serve": {"max_model_len": 1024},
+    "launch": {
+        "command": [
+            *("vllm", "serve", "{model}", "--served-model-name", "{name}", "--host", "{host}", "--port", "{port}"),
+            *("--max-model-len", "{max_model_len}", "--max-num-seqs", "{max_num_seqs}", "--enforce-eager"),
+            *("--max-num-batched-tokens", "{max_num_batched_tokens}", "--kv-cache-memory-bytes", "64M"),
+        ],
+        "environment": {
+            "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+            "OMP_NUM_THREADS": 1,
+            "VLLM_CPU_CI_ENV": 1,
+            "TORCHDYNAMO_DISABLE": 1,
+        },
+    },
+    "container": {"mounts": []},
+}
 CACHE = Path(os.environ.get("SPARKCTL_IMAGE_CACHE") or Path.home() / ".cache/sparkctl/images")
 BOXED = SETTINGS | {
     "RUNTIME": "container",
@@ -102,7 +121,13 @@ def test_an_image_that_only_the_head_has_is_sent_once(lab: Lab, sparkctl: Cli) -
     assert all(one["unit"] == "bytes" for one in progress)
     again = sparkctl("image", "ship").of("image")[-1]
     assert (again["equal"], again["shipped"]) == (True, [])
-    assert sparkctl("image", "verify").code == 0
+    verified = sparkctl("image", "verify", "--self-test", timeout=300)
+    assert verified.code == 0, verified.err
+    tried = {one["node"]: one["observed"] for one in verified.of("finding")}
+    assert {name: "self-test passed but for the GPU" in seen for name, seen in tried.items()} == {
+        "head": True,
+        "worker": True,
+    }
 
 
 def test_a_head_that_may_not_log_in_is_told_what_to_type(lab: Lab) -> None:
@@ -127,6 +152,8 @@ def test_two_nodes_serve_from_one_image_that_only_the_head_had(lab: Lab, sparkct
     started = sparkctl("start", timeout=600)
     assert started.code == 0, (started.result, started.err)
     assert [stage["stage"] for stage in started.result["stages"]][:3] == ["connect", "check", "image"]
+    told = {one["observed"] for one in started.of("finding") if one["id"] == "IMAGE.SELF_TEST"}
+    assert told == {"not checked: no GPU on head", "not checked: no GPU on worker"}
     assert ANSWER in str(chat(lab.a, API, QUESTION))
     compared = sparkctl("image", "verify")
     assert (compared.code, compared.of("image")[-1]["equal"]) == (0, True)
@@ -143,6 +170,26 @@ def test_two_nodes_serve_from_one_image_that_only_the_head_had(lab: Lab, sparkct
         assert ours(node) == []
         assert docker(node, "ps", "-q", "--filter", "name=stranger").stdout.strip()
         assert docker(node, "volume", "ls", "-q").stdout.split() == ["kept"]
+
+
+def test_the_recipe_for_one_spark_in_a_container_serves_the_demo_model(lab: Lab, built: Said) -> None:
+    """sparkinfer's recipe with the demo image for its own: another server's command line, one rank, its limits."""
+    assert built.code == 0, (built.result, built.err)
+    folder = WORK / "one"
+    settings = {"RECIPE": "dsv4-sparkinfer-1x", "IMAGE": IMAGE, "MODEL_HOST": SETTINGS["MODEL_DIR"]}
+    sparkctl = Cli(lab.a, settings | {"READY_TIMEOUT": "10min"}, folder)
+    (lab.a.path(folder) / "cluster.yaml").write_text(json.dumps(ON_A_CPU))  # JSON is YAML
+    started = sparkctl("start", timeout=600)
+    assert started.code == 0, (started.result, started.err)
+    (running,) = ours(lab.a)
+    (seen,) = json.loads(docker(lab.a, "inspect", running).stdout)
+    given = dict(one.partition("=")[::2] for one in seen["Config"]["Env"])
+    assert (given["MODE"], given["VLLM_DSV4_PADDED_NVFP4"], given["MAX_NUM_BATCHED_TOKENS"]) == ("dspark", "1", "8224")
+    assert seen["HostConfig"]["RestartPolicy"]["Name"] == "no"
+    asked = sparkctl("smoke")
+    assert (asked.code, asked.result["model"], asked.result["ok"]) == (0, "deepseek-v4-flash-0731", True)
+    assert sparkctl("stop").code == 0
+    assert ours(lab.a) == []
 
 
 @contextlib.contextmanager
