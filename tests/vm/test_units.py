@@ -23,7 +23,6 @@ SETTINGS = {
     "HEAD_STATE_DIR": STATE,
     "WORKER_STATE_DIR": STATE,
     "STOP_GRACE": "20",
-    "BOOT_LIMIT": "20 min",
 }
 EQUIP = f"""
 mkdir -p {PLACE}/venv/bin {PLACE}/model && cd {PLACE} && cp /opt/sparkctl/tests/contract/standin.py .
