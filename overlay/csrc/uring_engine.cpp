@@ -37,9 +37,10 @@ struct Mapping {
     }
 };
 
-// Reads that the caller is woken for, and that are begun at once. Many at once leave the disk with nothing to do until
-// the last of them is prepared: a twentieth of its pace with 32, and one each costs a system call each.
-constexpr uint32_t kBurst = 8;
+// Reads that are begun at once. Many at once leave the disk with nothing to do until the last of them is prepared: a
+// twentieth of its pace with 192, and one each costs a system call each.
+constexpr uint32_t kBurst = 16;
+constexpr uint32_t kShare = 4;  // of the depth: so many reads are done when the caller is woken
 
 class UringEngine final : public ReadEngine {
   public:
@@ -81,7 +82,8 @@ class UringEngine final : public ReadEngine {
             if (!flying) break;
             // Nothing is waited for while there is something to do; the last ones are waited for once.
             const bool is_idle = (free_.empty() || next == count) && !is_any_done();
-            const size_t awaited = is_idle ? std::min<size_t>(flying, next < count ? kBurst : flying) : 0;
+            const size_t enough = next < count ? std::max(1U, setup_.depth / kShare) : flying;
+            const size_t awaited = is_idle ? std::min(flying, enough) : 0;
             if (const int error = enter(static_cast<uint32_t>(awaited))) return broken_ = error;
             reap(reads);
             flying = setup_.depth - free_.size();
