@@ -20,14 +20,14 @@ KINDS: Mapping[str, tuple[tuple[str, ...], ...]] = MappingProxyType(
 )
 
 
-def dd(table: SyntheticTable) -> dict[str, float]:
+def dd(table: SyntheticTable, kinds: tuple[str, ...] = tuple(KINDS)) -> dict[str, float]:
     """Bytes per second that dd reads, writes, copies, and does of each when two of them read and write at once."""
     out = table.packed.with_suffix(".dd")
     count = min(512, table.shard.stat().st_size // (4 * MIB))
     speeds = {}
-    for name, jobs in KINDS.items():
+    for name in kinds:
         places = {"shard": table.shard, "out": out}
-        speeds[name] = min(_at_once([[word.format(**places) for word in job] for job in jobs], count))
+        speeds[name] = min(_at_once([[word.format(**places) for word in job] for job in KINDS[name]], count))
         out.unlink(missing_ok=True)
     return speeds
 

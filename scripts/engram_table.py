@@ -65,13 +65,13 @@ class SyntheticTable:
                 file.write((noise ^ np.uint64(number << 40 | number)).tobytes()[: min(left, 64 * MIB)])
                 drop(file.fileno())
 
-    def pack(self, threads: int) -> tuple[float, int]:
-        """Seconds as the packer itself counts them, and the most memory it had."""
+    def pack(self, threads: int, shard: Path | None = None) -> tuple[float, int]:
+        """Seconds as the packer itself counts them, and the most memory it had. `shard`: a copy to read instead."""
         for path in self.packed.parent.glob(self.packed.name + "*"):
             path.unlink()
         wanted = Packed(14, range(self.rows), self.rows)
         place = Source(self.weight_at, self.scale_at)
-        file = pack_file(wanted, PurePosixPath(self.shard), place, PurePosixPath(self.packed))
+        file = pack_file(wanted, PurePosixPath(shard or self.shard), place, PurePosixPath(self.packed))
         request = {"files": [file], "check": False, "threads": threads, "samples": 256, "gentle": False}
         program = bundle((ROOT / "cluster" / "agent" / f"{part}.py").read_bytes() for part in PACKER)
         argv = [sys.executable, "-I", "-", json.dumps(request | {"reserve": 1 << 30})]
