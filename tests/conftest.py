@@ -18,7 +18,14 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 hypothesis.settings.register_profile("untimed", deadline=None)  # machines are noisy; speed is `scripts/bench`'s
 hypothesis.settings.load_profile("untimed")
 
-SERVES_REAL_VLLM = ("test_container", "test_served_faults", "test_story", "test_systemd", "test_vllm_by_hand")
+SERVES_REAL_VLLM = (
+    "test_container",
+    "test_one_spark",
+    "test_served_faults",
+    "test_story",
+    "test_systemd",
+    "test_vllm_by_hand",
+)
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -38,7 +38,7 @@ ON_A_CPU = {
         "command": [
             *("vllm", "serve", "{model}", "--served-model-name", "{name}", "--host", "{host}", "--port", "{port}"),
             *("--max-model-len", "{max_model_len}", "--max-num-seqs", "{max_num_seqs}", "--enforce-eager"),
-            *("--max-num-batched-tokens", "{max_num_batched_tokens}", "--kv-cache-memory-bytes", "64M"),
+            *("--max-num-batched-tokens", "{max_num_batched_tokens}", "--kv-cache-memory-bytes", "67108864"),
         ],
         "environment": {
             "VLLM_CPU_OMP_THREADS_BIND": "nobind",
