@@ -96,7 +96,6 @@ def test_a_node_without_the_margin_is_refused_and_nothing_is_left(lab: Lab) -> N
     has_available(lab.a, 8.0)
     said = Cli(lab.a, GUARDED | {"DSV41_BOOT_MARGIN_GIB": "3.999"})("start")
     assert (said.code, said.failed["error"]) == (4, "Refused")
-    assert said.seconds < 10
     # both nodes are one kernel, so that they count as one machine with two ranks
     (short,) = said.failed["evidence"]
     assert short.startswith("worker: 7.0 GiB available, 8.0 GiB needed (0.0 weights + 8.0 margin)")
