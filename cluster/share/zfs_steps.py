@@ -118,9 +118,9 @@ def mounts(one: Pair) -> Iterator[Step]:
     dataset = one.place.dataset
     if dataset is None or (dataset.mounted and dataset.mountpoint == one.mountpoint):
         return
+    # To set a mountpoint mounts as well, and to mount what is mounted is an error.
     is_elsewhere = dataset.mountpoint != one.mountpoint
-    commands: list[tuple[str, ...]] = [("set", f"mountpoint={one.mountpoint}", one.target)] if is_elsewhere else []
-    commands += [] if dataset.mounted else [("mount", one.target)]
+    words = ("set", f"mountpoint={one.mountpoint}", one.target) if is_elsewhere else ("mount", one.target)
     if not dataset.has_key:
         raise Refused(
             "its key is not loaded", where=one.where, fix=f"on {one.worker.name}: sudo zfs load-key {one.target}"
@@ -129,10 +129,9 @@ def mounts(one: Pair) -> Iterator[Step]:
         raise Refused(
             "all of it was received, and only root may mount it",
             where=one.where,
-            fix=f"on {one.worker.name}: " + " && ".join(" ".join(("sudo zfs", *words)) for words in commands),
+            fix=f"on {one.worker.name}: sudo zfs {' '.join(words)}",
         )
-    for words in commands:
-        yield on_worker(one, f"zfs {' '.join(words)}", *words)
+    yield on_worker(one, f"zfs {' '.join(words)}", *words)
 
 
 def tidies(pairs: tuple[Pair, ...]) -> Iterator[Step]:

@@ -155,13 +155,19 @@ def test_what_was_received_and_not_mounted_is_not_sent_again_and_the_one_command
 
 
 def test_root_holds_what_the_next_stream_starts_from_and_mounts():
-    plan = SHARE.attach(WANT, seen(there=replace(COPY, snapshots=(S1,), mounted=False, mountpoint="/models/x")))
+    plan = SHARE.attach(WANT, seen(there=replace(COPY, snapshots=(S1,), mounted=False)))
     assert words(plan) == [
         "hold sparkctl models/dsv41-exl3@sparkctl-1",
         f"hold sparkctl {TARGET}@sparkctl-1",
-        f"set mountpoint=/srv/model {TARGET}",
         f"mount {TARGET}",
     ]
+
+
+def test_a_mountpoint_is_set_which_mounts_it_too():
+    held = replace(S1, tags=("sparkctl",))
+    there = replace(COPY, snapshots=(held,), mounted=False, mountpoint="/models/x")
+    plan = SHARE.attach(WANT, seen(replace(SOURCE, snapshots=(held,)), there))
+    assert words(plan) == [f"set mountpoint=/srv/model {TARGET}"]
 
 
 # ---- ZFS-05 ---------------------------------------------------------------------------------------------------------
