@@ -65,7 +65,7 @@ def test_variables_come_from_settings_and_the_environment_map_wins():
         ("EXL3_FUSED_MOE", "9"),
         ("EXL3_TEMP_ROWS_FUSED", "0"),
         ("NCCL_DEBUG", "INFO"),
-            ("NCCL_DEBUG_SUBSYS", "INIT,ENV,NET"),
+        ("NCCL_DEBUG_SUBSYS", "INIT,ENV,NET"),
         ("NCCL_PROTO", "^LL128"),
         ("VLLM_ENGINE_READY_TIMEOUT_S", "91"),
     )

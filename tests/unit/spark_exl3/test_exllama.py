@@ -26,7 +26,7 @@ def library(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
     monkeypatch.delitem(sys.modules, "exllamav3")
     monkeypatch.setitem(sys.modules, "exllamav3", exllamav3)
-    return exllamav3  # type: ignore[no-any-return]
+    return exllamav3
 
 
 def pack(folder: Path, *words: str, **told: str) -> Options:
