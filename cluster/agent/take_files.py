@@ -11,17 +11,21 @@ A part file has holes where nothing came yet, so it says by itself what to go on
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import fcntl
 import hashlib
 import json
 import os
-import select
 import sys
+import threading
+import time
 from typing import Any, Dict, List
 
 PARTS = os.path.join(".sparkctl", "parts")
 ENDING = ".copy.part"
 BUFFER = 1 << 20
+F_SETPIPE_SZ = 1031  # fcntl has the name since Python 3.10
 
 Json = Dict[str, Any]
 
@@ -113,17 +117,25 @@ class Pieces:
 
     def __init__(self) -> None:
         self.buffer = memoryview(bytearray(BUFFER))
-        self.poll = select.poll()
-        self.poll.register(0, select.POLLIN)
+        self.heard = time.monotonic()
+        self.is_reading = False
+        with contextlib.suppress(OSError):
+            fcntl.fcntl(0, F_SETPIPE_SZ, BUFFER)  # of a pipe: to be woken for more at a time
+        threading.Thread(target=self.watch, daemon=True).start()
+
+    def watch(self) -> None:
+        """Beside the reading, which asks for nothing but bytes."""
+        while not self.is_reading or time.monotonic() - self.heard < self.silence:
+            time.sleep(min(1.0, self.silence))
+        tell(error="silence", words=["nothing came for %d s" % self.silence])
+        os._exit(1)
 
     def read(self, most: int) -> memoryview:
-        while True:
-            if not self.poll.poll(self.silence * 1000):
-                raise Trouble("silence", "nothing came for %d s" % self.silence)
-            try:
-                return self.buffer[: os.readv(0, [self.buffer[:most]])]
-            except BlockingIOError:
-                continue
+        self.heard = time.monotonic()
+        self.is_reading = True
+        size = os.readv(0, [self.buffer[:most]])
+        self.is_reading = False
+        return self.buffer[:size]
 
     def raw(self, size: int) -> Any:
         while size:
