@@ -3,6 +3,7 @@
 import inspect
 import json
 import sys
+from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
@@ -22,11 +23,10 @@ GREEDY = Sampling(temperature=0)
 def library(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     monkeypatch.syspath_prepend(str(TESTS / "fakes/exllama"))
     monkeypatch.delitem(sys.modules, "exllamav3", raising=False)
-    import exllamav3
-
+    made = import_module("exllamav3")
     monkeypatch.delitem(sys.modules, "exllamav3")
-    monkeypatch.setitem(sys.modules, "exllamav3", exllamav3)
-    return exllamav3
+    monkeypatch.setitem(sys.modules, "exllamav3", made)
+    return made
 
 
 def pack(folder: Path, *words: str, **told: str) -> Options:
