@@ -258,11 +258,12 @@ def send_full(wanted: Json) -> None:
             saved = save.wait()
             teller.over.set()
             teller.join()
-        if code:
+        errors.seek(0)
+        words = errors.read().decode("utf-8", "replace").splitlines()[-5:]
+        if saved and words and "broken pipe" not in words[-1]:
+            raise Failed("save", *words)  # what the other end says of half an archive is no reason
+        if code or saved:
             raise receiver.failure(code)
-        if saved:
-            errors.seek(0)
-            raise Failed("save", *errors.read().decode("utf-8", "replace").splitlines()[-5:])
         tell(done=True, sent=receiver.sent, how="full export", before=0)
 
 
