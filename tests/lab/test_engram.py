@@ -28,10 +28,12 @@ PROOF = "active in vLLM 0.32.0: engram=file"
 
 @pytest.fixture(scope="module")
 def ground(vllm_venv: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A checkpoint with tables, and an environment of vLLM's with the overlay installed beside it."""
+    """A checkpoint with tables, and two environments of vLLM with the overlay, one of which does not load it."""
     folder = tmp_path_factory.mktemp("engram")
     write_checkpoint(folder / "tables")
-    make_venv(folder / "venv", vllm_venv)
+    for name in ("venv", "silent"):
+        make_venv(folder / name, vllm_venv)
+    next((folder / "silent").glob("lib/*/site-packages/*.dist-info/entry_points.txt")).unlink()
     return folder
 
 
@@ -65,16 +67,16 @@ def lab(lab_ground: None, ground: Path) -> Iterator[Lab]:
         yield nodes
 
 
-def command(lab: Lab, ground: Path) -> Cli:
+def command(lab: Lab, ground: Path, venv: str) -> Cli:
     places = {"ENGRAM_DIR": f"{ground}/tables", "WORKER_ENGRAM_DIR": f"{ground}/tables"}
     rows = {"HEAD_PACKED_DIR": ROWS, "WORKER_PACKED_DIR": ROWS}
     nodes = {"HEAD_IP": "10.77.0.1", "WORKER_IP": "10.77.0.2", "WORKER_SSH": "spark-b", "HOST": "fabric"}
-    served = {"RECIPE": "demo", "MODEL_DIR": str(MODEL), "VENV": f"{ground}/venv", "STOP_GRACE": "60s"}
+    served = {"RECIPE": "demo", "MODEL_DIR": str(MODEL), "VENV": f"{ground}/{venv}", "STOP_GRACE": "60s"}
     return Cli(lab.a, served | nodes | places | rows)
 
 
 def test_a_pack_that_is_wrong_is_refused_by_name_before_any_rank_starts(lab: Lab, ground: Path) -> None:
-    sparkctl = command(lab, ground)
+    sparkctl = command(lab, ground, "venv")
     packed = sparkctl("pack", "--reserve", "0")
     assert packed.code == 0, packed.events[-1]
     right = lab.b.path(f"{ROWS}/engram-l14-r1of2.bin")
@@ -95,11 +97,22 @@ def test_a_pack_that_is_wrong_is_refused_by_name_before_any_rank_starts(lab: Lab
 
 
 def test_a_start_serves_once_every_rank_has_said_that_the_overlay_is_active(lab: Lab, ground: Path) -> None:
-    sparkctl = command(lab, ground)
+    sparkctl = command(lab, ground, "venv")
     assert sparkctl("pack", "--reserve", "0").code == 0
     served = sparkctl("start")
     assert (served.code, served.result["event"]) == (0, "served"), str(served.result)
     log = sparkctl("logs", "--lines", "100000").events
     assert {one["rank"] for one in log if PROOF in str(one)} == {0, 1}
     assert sparkctl("stop").code == 0
+    assert (lab.a.processes(), lab.b.processes()) == ((), ())
+
+
+def test_a_server_that_does_not_load_the_overlay_never_counts_as_serving(lab: Lab, ground: Path) -> None:
+    """It would answer all the same: the tables in its memory, or wrong."""
+    sparkctl = command(lab, ground, "silent")
+    assert sparkctl("pack", "--reserve", "0").code == 0
+    ended = sparkctl("start")
+    assert (ended.code, ended.failed["error"]) == (6, "RankDied"), str(ended.result)
+    missing = "no line `spark_overlay ... active in vLLM ...: engram=file`"
+    assert ended.failed["evidence"] == [f"rank {rank}: {missing}" for rank in (0, 1)]
     assert (lab.a.processes(), lab.b.processes()) == ((), ())
