@@ -51,11 +51,27 @@ def test_a_worker_that_reboots_is_missed_and_a_restart_brings_it_back(pair: Pair
     ]
     pair.b.reboot()
     looked = cli.on_machine(pair.a, SETTINGS, "status")
-    assert (looked.code, state(looked)) == (8, ("degraded", ["alive", "vanished"])), looked.result
+    # An orderly reboot stops the unit, and the shim writes down how its rank ended.
+    assert (looked.code, state(looked)) == (8, ("degraded", ["alive", "exited"])), looked.result
     assert any("rank 1 (worker)" in reason for reason in looked.result["reasons"]), looked.result
     again = cli.on_machine(pair.a, SETTINGS, "restart", timeout=900)
     assert again.code == 0, again.events[-3:]
     serving = cli.on_machine(pair.a, SETTINGS, "status")
     assert (serving.code, state(serving)) == (0, ("serving", ["alive", "alive"]))
+    stopped = cli.on_machine(pair.a, SETTINGS, "stop")
+    assert (stopped.code, [units(machine) for machine in pair.machines]) == (0, [[], []])
+
+
+def test_a_worker_whose_power_was_cut_is_told_as_that_and_not_as_stopped(pair: Pair) -> None:
+    for machine in pair.machines:
+        machine.run(EQUIP)
+    assert cli.on_machine(pair.a, SETTINGS, "start", timeout=900).code == 0
+    pair.b.run("sync")  # as if it had served for longer than the kernel keeps writes back
+    pair.b.power_off()
+    dark = cli.on_machine(pair.a, SETTINGS, "status")
+    assert (dark.code, state(dark)[1]) == (3, ["alive", "unknown"]), dark.result
+    pair.power_on(pair.b)
+    back = cli.on_machine(pair.a, SETTINGS, "status")
+    assert (back.code, state(back)) == (8, ("degraded", ["alive", "vanished"])), back.result
     stopped = cli.on_machine(pair.a, SETTINGS, "stop")
     assert (stopped.code, [units(machine) for machine in pair.machines]) == (0, [[], []])
