@@ -217,6 +217,7 @@ def test_a_verdict_of_death_stays():
 )
 def test_gone_must_be_answered_three_times_and_silence_is_never_death(answers, verdict):
     """VLL-01."""
+
     def process(rank: int, now: int) -> Process:
         return answers[now - 1] if rank == 1 else Alive()
 
