@@ -20,6 +20,7 @@ hypothesis.settings.load_profile("untimed")
 
 SERVES_REAL_VLLM = (
     "test_container",
+    "test_engram",
     "test_one_spark",
     "test_served_faults",
     "test_story",

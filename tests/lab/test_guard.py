@@ -49,7 +49,7 @@ def test_memory_that_only_the_driver_can_have_taken_stops_both_ranks(lab: Lab) -
         "the memory guard acts, 6.0 GiB was the least available"
     ] * 2
     has_available(lab.b, 1.2)
-    until(lambda: not lab.a.processes() and not lab.b.processes(), "both ranks and their guards are gone", 40)
+    until(lambda: not lab.a.processes() and not lab.b.processes(), "both ranks and their guards are gone", 120)
     gone = sparkctl("status")
     assert gone.code == 9
     first, second, *_ = gone.result["reasons"]
