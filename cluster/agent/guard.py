@@ -11,7 +11,7 @@ DIR is the rank's folder; there lie
                           "address","port","peers": [[address, port], ...],"token","meminfo": path | null}
     guard.json           {"pid","ticks","kernel_boot","mode","floor","started","hard": {"oom_score_adj","locked"},
                           "lowest": bytes,"did": [{"at","what"}],"ended": sentence | null}
-    guard.log            one JSON object a line, on the disk before anything is done
+    guard.log            one JSON object a line, on the disk before anything is done, if the disk takes it in 2 s
     guard-evidence.json  the last half minute, written before our ranks are stopped
 
 Guards of one boot tell each other over UDP when ranks must stop, signed with a token that only this boot has: the
@@ -36,6 +36,7 @@ import sys
 import time
 from typing import Any, Deque, Dict, List, Optional
 
+from cluster.agent.guard_disk import Disk
 from cluster.agent.guard_eyes import ALERT, CALM, Eyes, meminfo
 from cluster.agent.guard_rule import PROTECTED, Action, Past, Rules, Sample, decide
 from cluster.agent.own import (
@@ -57,6 +58,7 @@ KEPT = 30.0  # seconds of samples for the evidence
 TICK, TICK_CALM = 30.0, 300.0
 LOADED = 1800.0  # a boot is over by then
 HELLO = 5.0
+SETTLE = 2.0  # seconds that evidence may take to be on the disk; then what must be done is done without it
 REPEAT = 10.0  # seconds for which the others are told to stop
 COMING = 300.0  # the rank is launched right after us
 CHECKED = 1.0
@@ -95,7 +97,7 @@ class Peers:
 
 class Guard:
     def __init__(self, folder: str) -> None:
-        self.folder = folder
+        self.folder, self.disk = folder, Disk()
         self.spec = read_json(os.path.join(folder, "guard-spec.json"))
         self.rules = rules_of(self.spec)
         self.meminfo = self.spec.get("meminfo") or "/proc/meminfo"
@@ -125,6 +127,7 @@ class Guard:
             self.record["ended"] = reason
             self.save()
             self.log("ended", why=reason)
+            self.disk.settle(SETTLE)
 
     def watch(self) -> str:
         began = time.monotonic()
@@ -203,6 +206,7 @@ class Guard:
             self.stop_ours(action.why)
             return
         self.log(action.kind, why=action.why, pid=action.pid, **self.figures(sample))
+        self.disk.settle(SETTLE)
         if action.kind == "drop":
             before = meminfo(self.meminfo)["MemFree"]
             files = drop_cache(self.spec["drop"])
@@ -221,13 +225,12 @@ class Guard:
             "samples": [dict(one._asdict(), trees=largest(one)) for one in self.samples],
             "meminfo": read(self.meminfo), "pressure": read(PRESSURE), "gpu": self.eyes.gpu,
         }  # fmt: skip
-        with contextlib.suppress(OSError):
-            write(os.path.join(self.folder, "guard-evidence.json"), json.dumps(evidence))
+        self.disk.write(os.path.join(self.folder, "guard-evidence.json"), json.dumps(evidence))
         self.log("stop", why=why)
         self.note("stopped our ranks; %s" % why)
         wish = {"at": stamp(time.time()), "grace": float(self.spec["grace"]), "by": "guard", "why": why}
-        with contextlib.suppress(OSError):  # the signal alone is wish enough
-            write(os.path.join(self.folder, "stop.json"), json.dumps(wish))
+        self.disk.write(os.path.join(self.folder, "stop.json"), json.dumps(wish))
+        self.disk.settle(SETTLE)  # the signal alone is wish enough
         table = processes()
         shim = shim_of(self.folder, table)
         for process in [shim] if shim else list(self.eyes.mine(table).values()):
@@ -238,15 +241,11 @@ class Guard:
         self.save()
 
     def save(self) -> None:
-        with contextlib.suppress(OSError):  # a full disk must not end the guard
-            write(os.path.join(self.folder, "guard.json"), json.dumps(self.record))
+        self.disk.write(os.path.join(self.folder, "guard.json"), json.dumps(self.record))
 
     def log(self, event: str, **more: Any) -> None:
         line = json.dumps({"at": stamp(time.time()), "event": event, **more}) + "\n"
-        with contextlib.suppress(OSError), open(os.path.join(self.folder, "guard.log"), "a") as file:
-            file.write(line)
-            file.flush()
-            os.fsync(file.fileno())
+        self.disk.append(os.path.join(self.folder, "guard.log"), line)
 
     def on_term(self, number: int, frame: Any) -> None:
         self.asked = True
@@ -283,16 +282,6 @@ def signal_session(session: int, number: int) -> int:
         with contextlib.suppress(OSError):
             send(one.pid, one.ticks, number)
     return len(chosen)
-
-
-def write(path: str, text: str) -> None:
-    """Whole and on the disk, or not at all."""
-    handle = os.open(path + ".new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(handle, "w") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(path + ".new", path)
 
 
 def harden() -> Json:

@@ -17,7 +17,7 @@ from cluster.plan.memory import NodePlan
 from cluster.plan.pages import policy
 from cluster.runtime.base import LaunchSpec, RankSpec
 
-PARTS = ("own", "guard_rule", "guard_eyes", "guard")
+PARTS = ("own", "guard_rule", "guard_eyes", "guard_disk", "guard")
 LAST_PORT = 65535
 
 

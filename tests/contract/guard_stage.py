@@ -4,7 +4,7 @@ What is available is 2 GiB less what the processes in here hold, written to a fi
 /proc/meminfo: the machine itself never runs short, and nobody else's processes can spoil a story.
 
 Argument: {"folder", "seconds", "server": [MIB, AFTER, RATE, MORE], "stranger": [...] | null, "cache": MiB,
-"spec": {...}, "second": bool, "kill_guard": bool}. Answer: what is left of it all, as JSON.
+"spec": {...}, "second": bool, "kill_guard": bool, "stuck_disk": bool}. Answer: what is left of it all, as JSON.
 """
 
 import json
@@ -103,18 +103,25 @@ class Rank:
         self.score = int(Path(f"/proc/{self.guard['pid']}/oom_score_adj").read_text())
         ask(self.programs["rank"], "launch", {**guard, "program": str(self.root / "rank.py")})
 
+    def stick_disk(self) -> None:
+        """The guard's log takes no line any more and whoever writes one waits for ever, as on a disk that hangs."""
+        log = self.dir / "guard.log"
+        log.unlink()
+        os.mkfifo(log)
+
     def read(self, name: str) -> Any:
         path = self.dir / name
         return json.loads(path.read_text()) if path.exists() else None
 
     def told(self) -> dict[str, Any]:
-        log = [json.loads(line) for line in (self.dir / "guard.log").read_text().splitlines()]
+        log = self.dir / "guard.log"
+        lines = log.read_text().splitlines() if log.is_file() else []
         evidence = self.read("guard-evidence.json")
         request = {"root": str(self.root), "deployment": "g", "ranks": None, "boot": None, "http": None, "log_lines": 0}
         look = ask(bundle(source(part) for part in LOOK_PARTS), "look", request)
         return {
             "oom_score_adj": self.score,
-            "record": self.read("guard.json"), "log": log,
+            "record": self.read("guard.json"), "log": [json.loads(line) for line in lines],
             "exit": self.read("exit.json"), "stop": self.read("stop.json"),
             "evidence": sorted(evidence) if evidence else None, "samples": len(evidence["samples"]) if evidence else 0,
             "state": look["ranks"][0]["state"], "guard": look["ranks"][0]["guard"],
@@ -132,6 +139,8 @@ def main() -> None:
         link.symlink_to(os.path.realpath(PYTHON))
         argv = [str(link), str(BALLOON), *map(str, story["stranger"])]
         stranger = subprocess.Popen(argv, start_new_session=True, stdout=subprocess.DEVNULL)
+    if story["stuck_disk"]:
+        ranks[0].stick_disk()
     if story["kill_guard"]:
         os.kill(ranks[0].guard["pid"], signal.SIGKILL)
     until = time.monotonic() + story["seconds"]

@@ -27,7 +27,7 @@ def play(tmp_path):
     def act(server: list[float], stranger: list[float] | None = None, seconds: float = 6, **more: Any) -> Any:
         story = {
             "folder": str(tmp_path), "seconds": seconds, "server": server, "stranger": stranger, "cache": 0, "spec": {},
-            "second": False, "kill_guard": False, "port": free_port(), **more,
+            "second": False, "kill_guard": False, "stuck_disk": False, "port": free_port(), **more,
         }  # fmt: skip
         own = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child=KILL"]
         done = subprocess.run(
@@ -92,6 +92,14 @@ def test_a_guard_that_only_watches_tells_and_touches_nobody(play):
     (rank,) = play([500, 1, 400, 1500], seconds=6, spec={"mode": "watch"})["ranks"]
     assert "our ranks are to blame" in next(line["why"] for line in rank["log"] if line["event"] == "warn")
     assert (rank["state"], rank["stop"]) == ("alive", None)
+
+
+def test_a_disk_that_hangs_does_not_keep_a_guard_from_stopping_both_nodes(play):
+    head, worker = play([500, 2, 200, 1500], second=True, seconds=20, stuck_disk=True)["ranks"]
+    assert [rank["state"] for rank in (head, worker)] == ["exited", "exited"]
+    assert [rank["exit"]["requested"] for rank in (head, worker)] == [True, True]
+    assert head["evidence"] is None
+    assert worker["stop"]["why"] == "another node of this deployment is out of memory"
 
 
 def test_a_guard_that_was_killed_is_seen_to_be(play):
