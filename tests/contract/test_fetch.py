@@ -177,9 +177,11 @@ def test_cut_connections_and_a_busy_server_are_outlasted(place, hub):
 
 def test_a_stall_is_noticed_within_its_limit(place, hub):
     hub.stalls[ONE] = 2 << 20
+    began = time.monotonic()
     code, events = place.fetch("--stall", "5")
     assert (code, place.files()[ONE] == hub.repos[REPO][ONE]) == (0, True)
     assert [text for text in told(events) if text.startswith(f"{ONE}: nothing moved for 5 s")] != []
+    assert time.monotonic() - began < 40
 
 
 def test_a_stall_over_xet_is_tried_again_without_it(place, hub):

@@ -265,7 +265,7 @@ class TestEnding:
         began = time.monotonic()
         with pytest.raises(TimedOut) as caught:
             machine.run(sh(f"echo last words >&2; {script}", limit=Seconds(1.5)))
-        assert 1.4 < time.monotonic() - began < 30
+        assert 1.4 < time.monotonic() - began < 8
         assert caught.value.evidence == ("last words",)
         assert eventually(lambda: not processes_with(nap) and not processes_with(group), 1.0)
 
@@ -274,7 +274,7 @@ class TestEnding:
         began = time.monotonic()
         with pytest.raises(TimedOut):
             machine.run(sh(f"trap '' TERM; sleep {nap}; sleep {nap}", limit=Seconds(0.5)))
-        assert time.monotonic() - began < 30
+        assert time.monotonic() - began < 8
         assert eventually(lambda: not processes_with(nap), 1.0)
 
     def test_program_may_tidy_up_when_its_time_is_over(self, machine: Node, tmp_path: Path) -> None:
@@ -398,7 +398,7 @@ class TestStream:
         lines: list[str] = []
         result = machine.stream(sh(f"echo hi; exec sleep {nap}"), lines.append, stop)
         assert (result.exit, result.out, lines) == (143, b"", ["hi"])
-        assert time.monotonic() - began < 30
+        assert time.monotonic() - began < 2.5
         assert eventually(lambda: not processes_with(nap), 1.0)
 
     def test_stop_does_not_wait_for_a_program_that_ignores_it(self, machine: Node) -> None:
@@ -529,9 +529,9 @@ class TestConnection:
         assert eventually(lambda: len(processes_with(nap)) == 1)
         began = time.monotonic()
         server.kill_sessions()
-        thread.join(60)
+        thread.join(10)
         assert [(type(error), str(error)) for error in outcome] == [(Unreachable, "there: the connection was lost")]
-        assert time.monotonic() - began < 30
+        assert time.monotonic() - began < 5
         assert eventually(lambda: not processes_with(nap))
         assert node.run(Command(("echo", "again"))).out == b"again\n"
         node.close()
@@ -549,10 +549,10 @@ class TestConnection:
             for pid in pids:
                 os.kill(pid, signal.SIGSTOP)
             began = time.monotonic()
-            thread.join(60)
+            thread.join(10)
             assert [str(error) for error in outcome] == ["there: the connection was lost"]
             assert outcome[0].evidence[0].startswith("no answer for ")  # type: ignore[attr-defined]
-            assert time.monotonic() - began < 30
+            assert time.monotonic() - began < 5
             node.close()
 
     def test_wrapper_that_was_killed_is_no_exit_code(self, machine: Node) -> None:
@@ -564,7 +564,7 @@ class TestConnection:
         [pid] = processes_with(nap)
         parent = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
         os.kill(parent, signal.SIGKILL)
-        thread.join(60)
+        thread.join(10)
         os.kill(pid, signal.SIGKILL)
         assert [type(error) for error in outcome] == [Unreachable]
 
@@ -792,7 +792,7 @@ class TestLogin:
             began = time.monotonic()
             with pytest.raises(LoginRefused) as caught:
                 reach(server)
-        assert time.monotonic() - began < 30
+        assert time.monotonic() - began < 15
         assert str(tmp_path / "s" / "id") in caught.value.evidence[1]
         assert caught.value.fix.startswith(f"`ssh-copy-id -p {server.port} ")
 
@@ -862,7 +862,7 @@ class TestUnreachable:
         began = time.monotonic()
         with a_service(b"") as port, pytest.raises(Unreachable) as caught:
             open_node("there", f"127.0.0.1:{port}", ssh_config=empty_config(tmp_path))
-        assert time.monotonic() - began < 30
+        assert time.monotonic() - began < 3
         assert f"[127.0.0.1]:{port}" in str(caught.value)
 
     def test_ssh_config_that_is_not_there(self, tmp_path: Path) -> None:

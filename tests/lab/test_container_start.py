@@ -117,7 +117,7 @@ def test_the_guard_counts_what_a_container_holds_and_stops_both(lab: Lab, sparkc
         inside = docker(lab.b, "top", box, "-eo", "pid", check=True).stdout.split()[1:]
         held = anonymous(lab.b, map(int, inside))
         has_available(lab.b, 1.2)
-        until(lambda: not any(map(running, lab.nodes)), "neither container runs", 120)
+        until(lambda: not any(map(running, lab.nodes)), "neither container runs", 40)
         gone = sparkctl("status")
     boots = f"{SMALL_DISK}/sparkctl/deployments/{started.result['deployment']}/boots/{started.result['boot']}"
     told = evidence(lab.b, f"{boots}/rank1")

@@ -172,6 +172,7 @@ def test_a_refused_start_changes_nothing_on_either_node(
         said = sparkctl("start")
         assert (said.code, said.failed["error"]) == (4, "Refused"), said.result
         assert (said.of("step-started"), said.of("served")) == ((), ())
+        assert said.seconds < 10
     after = [portrait(node, *own_log) for node in standing.nodes]
     assert [changes(then, now) for then, now in zip(before, after, strict=True)] == [[], []]
 

@@ -49,7 +49,7 @@ def test_memory_that_only_the_driver_can_have_taken_stops_both_ranks(lab: Lab) -
         "the memory guard acts, 6.0 GiB was the least available"
     ] * 2
     has_available(lab.b, 1.2)
-    until(lambda: not lab.a.processes() and not lab.b.processes(), "both ranks and their guards are gone", 120)
+    until(lambda: not lab.a.processes() and not lab.b.processes(), "both ranks and their guards are gone", 40)
     gone = sparkctl("status")
     assert gone.code == 9
     first, second, *_ = gone.result["reasons"]
@@ -96,6 +96,7 @@ def test_a_node_without_the_margin_is_refused_and_nothing_is_left(lab: Lab) -> N
     has_available(lab.a, 8.0)
     said = Cli(lab.a, GUARDED | {"DSV41_BOOT_MARGIN_GIB": "3.999"})("start")
     assert (said.code, said.failed["error"]) == (4, "Refused")
+    assert said.seconds < 10
     # both nodes are one kernel, so that they count as one machine with two ranks
     (short,) = said.failed["evidence"]
     assert short.startswith("worker: 7.0 GiB available, 8.0 GiB needed (0.0 weights + 8.0 margin)")

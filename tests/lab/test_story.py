@@ -45,8 +45,7 @@ def lab(lab_ground: None) -> Iterator[Lab]:
 
 
 def test_the_head_starts_serves_answers_and_stops_two_ranks(lab: Lab, vllm_venv: Path) -> None:
-    # A rank without its head takes 12 s to end when it has the machine to itself.
-    sparkctl = Cli(lab.a, SETTINGS | {"VENV": str(vllm_venv), "STOP_GRACE": "60s"})
+    sparkctl = Cli(lab.a, SETTINGS | {"VENV": str(vllm_venv)})
     started = sparkctl("start")
     assert started.code == 0, started.result
     served = started.result

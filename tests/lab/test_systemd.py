@@ -195,7 +195,7 @@ def test_the_guard_is_a_unit_of_its_own_and_ends_the_ranks_of_both_nodes(bench: 
         assert (hard["locked"], score) == (True, -1000 if hard["oom_score_adj"] else 0)
         held = anonymous(worker, [server(worker), *(one.pid for one in worker.processes("VLLM::"))])
         has_available(worker, 1.2)
-        until(lambda: not any(node.processes() for node in bench.lab.nodes), "ranks and guards are gone", 120)
+        until(lambda: not any(node.processes() for node in bench.lab.nodes), "ranks and guards are gone", 40)
         gone = guarded.sparkctl("status")
     told = evidence(worker, f"{STATE}/deployments/units/boots/{boot}/rank1")
     assert "our ranks are to blame" in told["why"]
