@@ -68,7 +68,8 @@ def preflight(
         run(options, act_explain, need=Need.NOTHING)
     if fix or undo:
         run(options, act_fix)
-    run(options, act)
+    # Weights are shared and packed before there is a server to speak of.
+    run(options, act, need=Need.NODES if purpose in ("share", "pack") else Need.SERVE)
 
 
 @click.command(cls=Verb, short_help="Measure the fabric between the nodes, in ten seconds.")

@@ -74,8 +74,8 @@ def _own_server(program: str, node: str, seen: Identity) -> Finding:
 def _model(settings: Settings, node: str, seen: Identity) -> Finding:
     path, model = settings.serve.model, seen.model
     if model is None or not model.present:
-        observed = f"no config.json in {path}"
-        fix = f"put the model at {path} on {node}, or set MODEL_DIR"
+        observed = f"no config.json in {path}" if path else "nothing says where the model is"
+        fix = f"put the model at {path} on {node}, or set MODEL_DIR" if path else "set MODEL_DIR"
         return Finding("MODEL.PRESENT", Severity.REFUSAL, node, observed, "the model on every node", fix)
     if model.unreadable:
         observed = f"{len(model.unreadable)} unreadable: {', '.join(model.unreadable[:3])}"

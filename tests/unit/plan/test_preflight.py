@@ -52,6 +52,12 @@ def test_what_a_node_lacks_is_refused_by_name(changes, check, says):
     assert (found.id, found.node, found.observed) == (check, "spark-b", says)
 
 
+def test_a_model_that_no_setting_names_is_asked_for():
+    unnamed = replace(pair(), serve=replace(pair().serve, model=""))
+    (found,) = refusals(check_node(unnamed, "spark-b", identity(model=None)))
+    assert (found.observed, found.fix) == ("nothing says where the model is", "set MODEL_DIR")
+
+
 def test_links_that_lead_where_a_container_does_not_see_are_refused():
     """HF-03: the host sees all files, the container says "No such file"."""
     linked = identity(model=ModelSeen(True, 4, Bytes(9), "", "contents", (), ("/home/b/models",)))
