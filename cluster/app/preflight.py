@@ -6,11 +6,10 @@ from cluster.app.agents import agent
 from cluster.app.check import gather, judge_all
 from cluster.app.observe import told
 from cluster.app.pace import REAL, Pace
-from cluster.app.receipts import Kept
 from cluster.app.session import OpenNode, Session
 from cluster.app.share import prospect
 from cluster.app.stages import Stages
-from cluster.app.status import examine
+from cluster.app.status import report
 from cluster.errors import SettingsError
 from cluster.model.checks import ChecksReport, Finding, PreflightReport, Severity
 from cluster.model.deployment import State
@@ -57,7 +56,7 @@ def look(
 ) -> PreflightReport:
     """The same on an open session."""
     state, got = session.at_once(
-        lambda: examine(session, Kept(None, ""))[0].state,
+        lambda: report(session).state,
         lambda: gather(session, emit, pace, memory=purpose is Purpose.START),
     )
     runs = state is not State.ABSENT

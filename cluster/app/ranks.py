@@ -3,11 +3,13 @@
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from importlib.resources import files
+from urllib.parse import urlsplit
 
 from cluster.app.agents import source
 from cluster.app.observe import told
 from cluster.app.session import Session
 from cluster.errors import NodeError
+from cluster.model.receipt import Receipt
 from cluster.model.settings import NodeSettings, RuntimeKind, Settings, is_alone
 from cluster.model.units import Seconds
 from cluster.node.base import Node
@@ -56,11 +58,13 @@ def rank_of(settings: Settings, name: str) -> int:
     return next(rank for rank, node in enumerate(settings.nodes) if node.name == name)
 
 
-def head_question(settings: Settings) -> HeadQuestion:
+def head_question(settings: Settings, receipt: Receipt | None = None) -> HeadQuestion:
+    """What runs is asked where it was started to listen, whatever the settings say by now."""
+    url = urlsplit(receipt.url) if receipt else None
     return HeadQuestion(
-        host=ask_address(settings),
-        port=settings.serve.port,
-        model=settings.serve.served_model_name or settings.serve.model,
+        host=(url and url.hostname) or ask_address(settings),
+        port=(url and url.port) or settings.serve.port,
+        model=(receipt and receipt.model) or settings.serve.served_model_name or settings.serve.model,
         key_file=key_file(settings) or None,
         ready=settings.watch.ready_path,
     )
@@ -82,13 +86,15 @@ def limits(settings: Settings) -> Limits:
     return Limits(wall=watch.ready_timeout, quiet=watch.hang_seconds, stalled=stalled)
 
 
-def look(session: Session, *, ask_head: bool, log_lines: int = 200) -> dict[str, NodeLook | NodeError]:
+def look(
+    session: Session, *, ask_head: bool, log_lines: int = 200, receipt: Receipt | None = None
+) -> dict[str, NodeLook | NodeError]:
     """One round trip to each node. `ask_head`: also health, counters and, when nothing moves, one token."""
     settings = session.settings
 
     def one(node: Node) -> NodeLook:
         mine = next(each for each in settings.nodes if each.name == node.name)
-        head = head_question(settings) if ask_head and mine is settings.head else None
+        head = head_question(settings, receipt) if ask_head and mine is settings.head else None
         limit = Seconds(min(10.0, settings.watch.completion_timeout))
         command = RUNTIME.look(
             where(settings, mine),

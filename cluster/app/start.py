@@ -17,7 +17,7 @@ from cluster.app.pace import REAL, Pace
 from cluster.app.pages import after_serving, before_launch
 from cluster.app.ranks import RUNTIME, launcher, newest, where
 from cluster.app.ready import STAGE, Times, wait
-from cluster.app.receipts import Kept, read_kept, receipt_path, utc_now, write_receipt
+from cluster.app.receipts import read_kept, receipt_path, utc_now, write_receipt
 from cluster.app.session import OpenNode, Session
 from cluster.app.stages import Stages
 from cluster.app.status import examine
@@ -96,11 +96,11 @@ def begin(session: Session, emit: Emit, stages: Stages, forced: frozenset[str], 
 def _already(session: Session, emit: Emit, stages: Stages, pace: Pace) -> Served | None:
     """What to do about ranks that live already: nothing, go on waiting for them, or refuse with the reason."""
     settings = session.settings
-    report, looks = examine(session, Kept(None, ""))
+    kept = read_kept(session.head, settings)
+    report, looks = examine(session, kept)
     _see_all(report)
     if report.state is State.ABSENT:
         return None
-    kept = read_kept(session.head, settings)
     receipt = kept.receipt if kept.receipt and kept.receipt.boot == newest(looks) else None
     if receipt is None:
         raise Refused(

@@ -92,7 +92,7 @@ def _kept(session: Session) -> Kept:
 def examine(session: Session, kept: Kept) -> tuple[StatusReport, tuple[NodeLook, ...]]:
     """The judged report, and the looks it rests on."""
     settings = session.settings
-    looks = look(session, ask_head=True)
+    looks = look(session, ask_head=True, receipt=kept.receipt)
     seen = tuple(one for one in looks.values() if not isinstance(one, NodeError))
     boot = newest(seen)
     now = time.monotonic()

@@ -313,7 +313,7 @@ def _node(host: FakeHost, ranks: list[Json], request: Json, limit: float) -> Jso
     return {
         "at": host.now(), "host": host.name, "kernel_boot": "b",
         "memory": [128 * GIB, host.available, host.available, 2 * GIB, 0],
-        "head": _head(host, limit) if request["http"] else None,
+        "head": _head(host, limit, request["http"]) if request["http"] else None,
         "ras": {"text": None, "trouble": "refused"}, "gpus": None, "ranks": ranks,
         "fabric": {**WIRED, "carrier": host.plugged} if request["fabric"] else None,
     }  # fmt: skip
@@ -324,15 +324,22 @@ WIRED: Json = {
 }  # fmt: skip
 
 
-def _head(host: FakeHost, limit: float) -> Json:
+def _head(host: FakeHost, limit: float, asked: Json) -> Json:
     now = host.now()
-    if not any(rank.is_up(now) for rank in host.ranks):
+    if not any(rank.is_up(now) and _port(host, rank) in (None, asked["port"]) for rank in host.ranks):
         return {"at": now, "health": "refused", "metrics": None, "later": None, "completion": None}
     answer = host.completion if host.is_whole() else "timeout"
     seconds = limit if answer == "timeout" else 0.02
     said = "" if answer in (200, "timeout") else "it did not work"
     completion = {"at": now, "answer": answer, "seconds": seconds, "said": said}
     return {"at": now, "health": 200, "metrics": METRICS, "later": None, "completion": completion}
+
+
+def _port(host: FakeHost, rank: FakeRank) -> int | None:
+    """Where it listens, as its command line says; a rank that a test put there without one listens everywhere."""
+    spec = host.files.get(f"{rank.folder}/spec.json")
+    argv: list[str] = json.loads(spec)["argv"] if spec else []
+    return int(argv[argv.index("--port") + 1]) if "--port" in argv else None
 
 
 def _sight(host: FakeHost, rank: FakeRank, lines: list[str]) -> Json:

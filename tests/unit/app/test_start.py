@@ -190,6 +190,12 @@ def test_a_boot_that_fails_while_one_waits_for_it_again_is_removed_too(cluster):
     assert cluster.living() == []
 
 
+def test_a_start_with_another_port_is_other_settings_and_no_server_that_went(cluster):
+    begin(cluster)
+    with pytest.raises(Refused, match="with other settings than asked for now"):
+        begin(cluster, serve=replace(cluster.settings.serve, port=9999))
+
+
 def test_start_with_other_settings_is_refused_and_says_which(cluster):
     begin(cluster)
     serve = replace(cluster.settings.serve, max_model_len=2048)

@@ -84,6 +84,12 @@ def test_a_boot_that_has_no_api_yet_is_loading(cluster):
     assert judged(cluster) == (State.LOADING, 8)
 
 
+def test_what_runs_is_asked_where_it_listens_and_not_where_the_settings_say_now(serving):
+    moved = replace(serving.settings, serve=replace(serving.settings.serve, port=9999))
+    report = status(moved, serving.open)
+    assert (report.state, report.url) == (State.SERVING, "http://10.40.0.1:8888")
+
+
 def test_a_dead_rank_makes_it_degraded_and_is_named(serving):
     serving["spark-b"].ranks[0].acts.append((0.0, "killed", "9"))
     report = look(serving)
