@@ -9,7 +9,8 @@ from cluster.app.session import Session
 from cluster.errors import NodeError, SparkctlError
 from cluster.model.events import Emit, Severity, Told
 from cluster.node.base import Node
-from cluster.probe.ranks import NodeLook, NodeStacks, ProcessStack, parse_stacks
+from cluster.probe.rank_acts import NodeStacks, ProcessStack, parse_stacks
+from cluster.probe.ranks import NodeLook
 
 LINES = 2000
 

@@ -15,7 +15,7 @@ from cluster.probe.base import Answer, Probe
 from cluster.probe.host import GPUS, HOST
 from cluster.probe.identity import parse_identity
 from cluster.probe.native_servers import SERVERS
-from cluster.probe.ranks import parse_failure
+from cluster.probe.rank_acts import parse_failure
 from cluster.probe.rdma import FABRIC
 from cluster.probe.system import ADDRESSES, HCAS, LISTENERS, MEMORY
 

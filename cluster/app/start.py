@@ -29,7 +29,7 @@ from cluster.model.settings import Settings
 from cluster.model.steps import Stage
 from cluster.plan.launch import Wiring, api_url, environment_digest, key_step, launch_spec
 from cluster.plan.transport import differences
-from cluster.probe.ranks import parse_launch
+from cluster.probe.rank_acts import parse_launch
 from cluster.runtime.base import LaunchSpec
 from cluster.runtime.native import UNDO_GRACE
 

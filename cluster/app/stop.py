@@ -15,7 +15,8 @@ from cluster.model.events import Emit, NodeStatus, RankStatus, Severity, Stopped
 from cluster.model.settings import Settings
 from cluster.model.units import Seconds, format_bytes
 from cluster.node.base import Node
-from cluster.probe.ranks import NodeLook, NodeStopped, RankLife, parse_failure, parse_stop
+from cluster.probe.rank_acts import NodeStopped, parse_failure, parse_stop
+from cluster.probe.ranks import NodeLook, RankLife
 
 PATIENCE = 30.0  # seconds for memory to come back: drivers give it back late
 SLACK = 0.05  # of what a node had before the launch; other programs come and go

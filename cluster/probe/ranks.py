@@ -1,4 +1,4 @@
-"""What a node tells about its ranks: parsed answers of the programs that the native runtime sends."""
+"""What a node tells of how its ranks are: the parsed answer to `look`, and each line of `watch`."""
 
 import json
 import re
@@ -150,97 +150,9 @@ class NodeLook:
     fabric: FabricLook | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class RankStopped:
-    """`how`: absent (nothing lived), graceful, killed, or left (what still lives is in `left`, as pid and name)."""
-
-    boot: str
-    rank: int
-    how: str
-    ended: tuple[str, ...]
-    left: tuple[tuple[int, str], ...]
-    seconds: Seconds
-
-
-@dataclass(frozen=True, slots=True)
-class NodeStopped:
-    ranks: tuple[RankStopped, ...]
-    available_before: Bytes
-    available_after: Bytes
-
-
-@dataclass(frozen=True, slots=True)
-class Launched:
-    pid: int
-    main: int
-    unit: str
-    started: str
-    available: Bytes
-
-
-@dataclass(frozen=True, slots=True)
-class ProcessStack:
-    """`python` is empty when py-spy is missing; `kernel` needs root."""
-
-    pid: int
-    name: str
-    state: str
-    python: str
-    status: str
-    wchan: str
-    kernel: str
-
-
-@dataclass(frozen=True, slots=True)
-class RankStacks:
-    boot: str
-    rank: int
-    missing: str
-    processes: tuple[ProcessStack, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class NodeStacks:
-    ranks: tuple[RankStacks, ...]
-    meminfo: str
-
-
 def parse_look(text: str) -> NodeLook:
     """The answer to `look`, or one line of `watch`."""
-    return _parse(text, _node)
-
-
-def parse_stop(text: str) -> NodeStopped:
-    return _parse(
-        text,
-        lambda seen: NodeStopped(
-            tuple(_stopped(rank) for rank in seen["ranks"]),
-            Bytes(seen["available_before"]),
-            Bytes(seen["available_after"]),
-        ),
-    )
-
-
-def parse_launch(text: str) -> Launched:
-    return _parse(
-        text,
-        lambda seen: Launched(
-            seen["pid"], seen["main"][0], seen["unit"] or "", seen["started"], Bytes(seen["available"])
-        ),
-    )
-
-
-def parse_stacks(text: str) -> NodeStacks:
-    return _parse(text, lambda seen: NodeStacks(tuple(_stacks(rank) for rank in seen["ranks"]), seen["meminfo"]))
-
-
-def parse_failure(text: str) -> str:
-    """The sentence with which a program said that it could not do its work; empty when it said none."""
-    try:
-        seen = json.loads(text)
-    except ValueError:
-        return ""
-    return str(seen["error"]) if isinstance(seen, dict) and "error" in seen else ""
+    return read_answer(text, _node)
 
 
 def parse_log_line(line: str) -> LoggedLine:
@@ -249,7 +161,8 @@ def parse_log_line(line: str) -> LoggedLine:
     return LoggedLine(at, text) if _STAMP.fullmatch(at) else LoggedLine("", line)
 
 
-def _parse(text: str, read: Callable[[dict[str, Any]], T]) -> T:
+def read_answer(text: str, read: Callable[[dict[str, Any]], T]) -> T:
+    """What a program of ours said, as `read` takes it apart; raises Unreadable."""
     try:
         return read(json.loads(text))
     except (ValueError, KeyError, TypeError, IndexError) as error:
@@ -355,18 +268,3 @@ def _ras(seen: dict[str, Any]) -> RasReport:
             return RasReport(RasVerdict.ABSENT)
         case _:
             return RasReport(RasVerdict.UNREACHABLE)
-
-
-def _stopped(seen: dict[str, Any]) -> RankStopped:
-    left = tuple((process["pid"], process["name"]) for process in seen["left"])
-    return RankStopped(seen["boot"], seen["rank"], seen["how"], tuple(seen["ended"]), left, Seconds(seen["seconds"]))
-
-
-def _stacks(seen: dict[str, Any]) -> RankStacks:
-    processes = tuple(
-        ProcessStack(
-            one["pid"], one["name"], one["state"], one["python"] or "", one["status"], one["wchan"], one["kernel"]
-        )
-        for one in seen["processes"]
-    )
-    return RankStacks(seen["boot"], seen["rank"], seen["missing"] or "", processes)

@@ -139,7 +139,7 @@ class NativeRuntime:
         return self._end({"dirs": folders}, grace)
 
     def stacks(self, where: Where, limit: Seconds = Seconds(20.0)) -> Command:
-        """Parse with `probe.ranks.parse_stacks`."""
+        """Parse with `probe.rank_acts.parse_stacks`."""
         return self._see("stacks", _where(where) | {"limit": limit}, Seconds(2 * limit + 20.0))
 
     def log(

@@ -12,7 +12,8 @@ from cluster.model.deployment import DeploymentId
 from cluster.model.steps import Run, Write
 from cluster.model.units import Seconds
 from cluster.node.base import Node, Result
-from cluster.probe.ranks import NodeLook, NodeStopped, RankLook, parse_look, parse_stop
+from cluster.probe.rank_acts import NodeStopped, parse_stop
+from cluster.probe.ranks import NodeLook, RankLook, parse_look
 from cluster.runtime.base import LaunchSpec, RankSpec
 from cluster.runtime.native import HeadQuestion, NativeRuntime, Where
 

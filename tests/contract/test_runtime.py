@@ -18,7 +18,8 @@ import pytest
 from cluster.model.deployment import DeploymentId
 from cluster.model.units import Seconds
 from cluster.node.local import LocalNode
-from cluster.probe.ranks import NodeLook, RankLife, parse_failure, parse_launch, parse_look, parse_stacks
+from cluster.probe.rank_acts import parse_failure, parse_launch, parse_stacks
+from cluster.probe.ranks import NodeLook, RankLife, parse_look
 from cluster.runtime.native import CompletionWish, HeadQuestion
 from tests.contract.bench import Bench, lives, names, pid_of, until
 

@@ -13,7 +13,8 @@ import pytest
 
 from cluster.model.deployment import DeploymentId
 from cluster.model.units import Seconds
-from cluster.probe.ranks import RankLife, parse_stacks
+from cluster.probe.rank_acts import parse_stacks
+from cluster.probe.ranks import RankLife
 from tests.contract.bench import STANDIN, Bench, lives, names, until
 from tests.contract.sshd import free_port
 

@@ -11,18 +11,11 @@ from cluster.probe.ranks import (
     CompletionSeen,
     ExitSeen,
     HeadSeen,
-    Launched,
     LoggedLine,
     LogSeen,
-    NodeStopped,
     RankLife,
-    RankStopped,
-    parse_failure,
-    parse_launch,
     parse_log_line,
     parse_look,
-    parse_stacks,
-    parse_stop,
 )
 from cluster.probe.ras import RasReport, RasVerdict
 from cluster.probe.vllm_metrics import Counters
@@ -80,26 +73,6 @@ def test_an_ended_rank_tells_how():
     assert rank.exit == ExitSeen(None, 15, rank.exit.at, True, 0, 0, "")
 
 
-def test_a_stop_tells_what_it_ended():
-    names = ("VLLM::EngineCore", "VLLM::Worker_TP0", "python")
-    stopped = RankStopped(BOOT, 0, "graceful", names, (), Seconds(0.12))
-    assert parse_stop(captured("stop")) == NodeStopped((stopped,), Bytes(24425807872), Bytes(24434188288))
-
-
-def test_a_launch_tells_who_runs():
-    assert parse_launch(captured("launch")) == Launched(
-        13203, 13204, "", "2026-11-30T17:47:51.549Z", Bytes(24497172480)
-    )
-
-
-def test_stacks_without_py_spy_still_tell_what_the_kernel_knows():
-    stacks = parse_stacks(captured("stacks"))
-    (rank,) = stacks.ranks
-    assert rank.missing == "py-spy is neither beside the rank's program nor in PATH: no Python stacks"
-    assert [process.name for process in rank.processes if not process.wchan] == []
-    assert stacks.meminfo.startswith("MemTotal:")
-
-
 def test_a_line_keeps_its_spaces():
     assert parse_log_line("2026-11-30T17:30:00.123Z   10% |##  |") == LoggedLine(
         "2026-11-30T17:30:00.123Z", "  10% |##  |"
@@ -110,8 +83,3 @@ def test_a_line_keeps_its_spaces():
 def test_what_is_no_look_is_unreadable(text):
     with pytest.raises(Unreadable):
         parse_look(text)
-
-
-@pytest.mark.parametrize(("text", "sentence"), [('{"error": "no"}', "no"), ("{}", ""), ("Traceback", ""), ("[]", "")])
-def test_a_failure_is_a_sentence(text, sentence):
-    assert parse_failure(text) == sentence
