@@ -1,8 +1,8 @@
 """Answer many questions in one round trip: commands and files to read. Runs on a node, from standard input.
 
-Argument: a JSON list of {"argv": [...]} or {"file": "/path"}; answer: a JSON list of {"exit": n | null, "out", "err"}
-in the same order, asked side by side. `exit` is null when the tool or the file is absent. A `~/` at the start of a
-path is the home.
+Argument: a JSON list of {"file": "/path"} or {"argv": [...], "stdin": text, "limit": seconds}, the last two as needed;
+answer: a JSON list of {"exit": n | null, "out", "err"} in the same order, asked side by side. `exit` is null when the
+tool or the file is absent, 124 when time ran out. A `~/` at the start of a path is the home.
 """
 
 import json
@@ -16,17 +16,17 @@ LIMIT = 15.0  # seconds for one command: a dead NFS server must not hold up the 
 MOST = 4 * 1024 * 1024
 
 
-def run(argv: list[str]) -> dict[str, Any]:
+def run(argv: list[str], stdin: str = "", limit: float = LIMIT) -> dict[str, Any]:
     environment = dict(os.environ, LC_ALL="C")
     environment["PATH"] = environment.get("PATH", "/usr/bin:/bin") + ":/usr/local/sbin:/usr/sbin:/sbin:/snap/bin"
     try:
         done = subprocess.run(
-            argv, stdin=subprocess.DEVNULL, capture_output=True, env=environment, timeout=LIMIT, check=False
+            argv, input=stdin.encode(), capture_output=True, env=environment, timeout=limit, check=False
         )
     except FileNotFoundError:
         return {"exit": None, "out": "", "err": "not found: " + argv[0]}
     except subprocess.TimeoutExpired:
-        return {"exit": 124, "out": "", "err": "no answer in %.0f s" % LIMIT}
+        return {"exit": 124, "out": "", "err": "no answer in %.0f s" % limit}
     except OSError as error:
         return {"exit": 126, "out": "", "err": str(error)}
     return {
@@ -47,7 +47,7 @@ def read(path: str) -> dict[str, Any]:
 
 
 def answer(question: dict[str, Any]) -> dict[str, Any]:
-    return read(question["file"]) if question.get("file") else run(question["argv"])
+    return read(question["file"]) if question.get("file") else run(**question)
 
 
 if __name__ == "__main__":

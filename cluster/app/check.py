@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from cluster.app.boxes import look_at_boxes
 from cluster.app.engram import look_at_tables
 from cluster.app.ledger import MemoryPlan
-from cluster.app.memory import memory_findings, plan_memory
+from cluster.app.memory import memory_findings, planned
 from cluster.app.pace import REAL, Pace
 from cluster.app.session import Session
 from cluster.app.survey import Survey, judged, survey
@@ -60,12 +60,12 @@ class Gathered:
 
 def gather(session: Session, emit: Emit, pace: Pace = REAL, *, memory: bool = True) -> Gathered:
     """Everything the checks want to know, asked side by side."""
-    seen, hosts, plan, tables = session.at_once(
-        lambda: survey(session, pace),
+    seen, hosts, tables = session.at_once(
+        lambda: survey(session, pace, memory=memory),
         lambda: look_at_boxes(session),
-        lambda: plan_memory(session, emit) if memory else None,
         lambda: look_at_tables(session),
     )
+    plan = planned(session, emit, seen.memory, seen.shape) if memory else None
     return Gathered(seen, hosts, plan, tables)
 
 

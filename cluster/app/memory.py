@@ -1,5 +1,7 @@
 """Ask nodes for their memory and the head for the sizes in the model's files, and plan a boot's memory."""
 
+from collections.abc import Mapping
+
 from cluster.app.agents import agent
 from cluster.app.ledger import MemoryPlan, read_ledger, shape_of_boot
 from cluster.app.observe import told
@@ -9,6 +11,7 @@ from cluster.model.events import Emit, Finding, Severity
 from cluster.model.fit import FitReport
 from cluster.model.memory import MemoryFacts, ModelShape
 from cluster.model.settings import RuntimeKind, Settings
+from cluster.model.steps import Command
 from cluster.node.base import Node
 from cluster.plan.fit import report
 from cluster.plan.memory import plan_nodes
@@ -20,14 +23,20 @@ HEADERS_LIMIT = 300.0  # 200 000 tensors on a disk that may be busy
 MOST = 12
 
 
+def memory_question() -> Command:
+    return agent("memory", {"most": MOST})
+
+
+def shape_question(name: str, settings: Settings) -> Command:
+    return agent("headers", {"model": model_on(name, settings)}, HEADERS_LIMIT)
+
+
 def memory_of(node: Node) -> MemoryFacts:
-    return parse_facts(node.name, told(node, node.run(agent("memory", {"most": MOST}))))
+    return parse_facts(node.name, told(node, node.run(memory_question())))
 
 
 def shape_on(node: Node, settings: Settings) -> ModelShape | None:
-    return parse_shape(
-        node.name, told(node, node.run(agent("headers", {"model": model_on(node.name, settings)}, HEADERS_LIMIT)))
-    )
+    return parse_shape(node.name, told(node, node.run(shape_question(node.name, settings))))
 
 
 def model_on(name: str, settings: Settings) -> str:
@@ -46,14 +55,20 @@ def plan_memory(session: Session, emit: Emit, *, remote: bool = False) -> Memory
     asked, shape = session.at_once(
         lambda: session.each(memory_of), lambda: session.on(head, lambda node: shape_on(node, settings))
     )
-    facts = tuple(asked[node.name] for node in settings.nodes)
     if (shape is None or not shape.groups) and remote and settings.weights.repo:
         from cluster.app.remote import remote_shape
 
         shape = remote_shape(settings, emit)
+    return planned(session, emit, asked, shape)
+
+
+def planned(session: Session, emit: Emit, seen: Mapping[str, MemoryFacts], shape: ModelShape | None) -> MemoryPlan:
+    """From what the nodes and the head's model were found to be, and what earlier boots took."""
+    settings = session.settings
+    facts = tuple(seen[node.name] for node in settings.nodes)
     if shape is None or not shape.groups:
         return MemoryPlan(facts, None, ())
-    ledger = session.on(head, lambda node: read_ledger(node, settings, emit))
+    ledger = session.on(settings.head.name, lambda node: read_ledger(node, settings, emit))
     kind = shape_of_boot(settings, shape)
     measured = tuple(ledger.last(settings.recipe, node.name, kind) for node in settings.nodes)
     return MemoryPlan(facts, shape, plan_nodes(settings, (shape,) * len(facts), facts, measured))

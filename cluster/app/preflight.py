@@ -9,7 +9,7 @@ from cluster.app.pace import REAL, Pace
 from cluster.app.session import OpenNode, Session
 from cluster.app.share import prospect
 from cluster.app.stages import Stages
-from cluster.app.status import report
+from cluster.app.status import standing
 from cluster.errors import SettingsError
 from cluster.model.checks import ChecksReport, Finding, PreflightReport, Severity
 from cluster.model.deployment import State
@@ -56,7 +56,7 @@ def look(
 ) -> PreflightReport:
     """The same on an open session."""
     state, got = session.at_once(
-        lambda: report(session).state,
+        lambda: standing(session),
         lambda: gather(session, emit, pace, memory=purpose is Purpose.START),
     )
     runs = state is not State.ABSENT

@@ -89,10 +89,21 @@ def _kept(session: Session) -> Kept:
         return Kept(None, "", error.what)
 
 
+def standing(session: Session) -> State:
+    """The state alone. Where no rank lives there is no server to ask, and one round trip tells it."""
+    idle, _ = _judged(session, Kept(None, ""), look(session, ask_head=False))
+    return idle.state if idle.state is State.ABSENT else report(session).state
+
+
 def examine(session: Session, kept: Kept) -> tuple[StatusReport, tuple[NodeLook, ...]]:
     """The judged report, and the looks it rests on."""
+    return _judged(session, kept, look(session, ask_head=True, receipt=kept.receipt))
+
+
+def _judged(
+    session: Session, kept: Kept, looks: dict[str, NodeLook | NodeError]
+) -> tuple[StatusReport, tuple[NodeLook, ...]]:
     settings = session.settings
-    looks = look(session, ask_head=True, receipt=kept.receipt)
     seen = tuple(one for one in looks.values() if not isinstance(one, NodeError))
     boot = newest(seen)
     now = time.monotonic()

@@ -1,16 +1,19 @@
-"""One look at all nodes for the checks, in two round trips, and everything the checks say about it."""
+"""One look at all nodes for the checks, in one round trip, and everything the checks say about it."""
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from cluster.app.agents import agent, source
-from cluster.app.observe import DIGEST_LIMIT, PROBES, REACHED, facts_of, identity_of, told
+from cluster.app.memory import memory_question, shape_question
+from cluster.app.observe import DIGEST_LIMIT, PROBES, REACHED, facts_and, facts_of, identity_question, told
 from cluster.app.pace import REAL, Pace
 from cluster.app.ranks import rank_of
 from cluster.app.session import Session
 from cluster.model.events import Finding, Severity
 from cluster.model.facts import Identity, NodeFacts
 from cluster.model.host import Reached
+from cluster.model.memory import MemoryFacts, ModelShape
 from cluster.model.rules import is_local
 from cluster.model.settings import NodeSettings, Settings, is_alone
 from cluster.node.base import Node
@@ -24,8 +27,10 @@ from cluster.plan.share import reading_of, want_of
 from cluster.plan.traps import check_traps
 from cluster.probe.addressing import ADDRESSING
 from cluster.probe.base import Ask, Probe
+from cluster.probe.headers import parse_shape
 from cluster.probe.host import GPUS, HOST
 from cluster.probe.identity import parse_identity
+from cluster.probe.memory import parse_facts
 from cluster.probe.native_servers import SERVERS
 from cluster.probe.reach import parse_reach
 from cluster.share.base import through
@@ -35,43 +40,63 @@ DIAL_SECONDS = 1.5
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """What was seen on every node, by name."""
+    """What was seen on every node, by name. `memory` and the head's `shape` are there only where they were asked."""
 
     facts: dict[str, NodeFacts]
     identities: dict[str, Identity]
+    memory: dict[str, MemoryFacts] = field(default_factory=dict)
+    shape: ModelShape | None = None
 
 
-def survey(session: Session, pace: Pace = REAL) -> Survey:
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    facts: NodeFacts
+    identity: Identity
+    memory: MemoryFacts | None
+    shape: ModelShape | None
+
+
+def survey(session: Session, pace: Pace = REAL, *, memory: bool = True) -> Survey:
     """Looks again, for five seconds at most, while an address or its GID is missing that may be back in a moment."""
-    facts, known = session.at_once(lambda: _facts(session), lambda: identities(session))
+    seen = session.each(lambda node: _look(node, session.settings, memory=memory))
+    facts = {name: one.facts for name, one in seen.items()}
     if _blinks(session, facts):
         deadline = pace.clock() + BLINK_SECONDS
         back = False
         while not back and pace.clock() < deadline:
             pace.sleep(1.0)
             back = not _blinks(session, session.each(facts_of))
-        facts = _facts(session) if back else facts
-    return Survey(facts, known)
+        facts = session.each(lambda node: facts_of(node, _probes(session.settings, node.name))) if back else facts
+    known = {name: one.identity for name, one in seen.items()}
+    sizes = {name: one.memory for name, one in seen.items() if one.memory is not None}
+    return Survey(facts, known, sizes, seen[session.settings.head.name].shape)
 
 
-def _facts(session: Session) -> dict[str, NodeFacts]:
-    settings = session.settings
+def _look(node: Node, settings: Settings, *, memory: bool) -> _Seen:
+    mine = settings.nodes[rank_of(settings, node.name)]
+    programs = [identity_question(settings, mine)]
+    programs += [memory_question()] if memory else []
+    programs += [shape_question(node.name, settings)] if memory and mine is settings.head else []
+    facts, (identity, *sizes) = facts_and(node, _probes(settings, node.name), programs)
+    return _Seen(
+        facts,
+        _identity(node, settings, mine, parse_identity(identity)),
+        parse_facts(node.name, sizes[0]) if memory else None,
+        parse_shape(node.name, sizes[1]) if len(sizes) > 1 else None,
+    )
+
+
+def _probes(settings: Settings, name: str) -> tuple[Probe[Any], ...]:
     mode = (ADDRESSING, SERVERS) if keeps_pages(settings) else ()
-    return session.each(lambda node: facts_of(node, (*PROBES, HOST, GPUS, *mode, *_reach(settings, node.name))))
+    return (*PROBES, HOST, GPUS, *mode, *_reach(settings, name))
 
 
 def _blinks(session: Session, facts: dict[str, NodeFacts]) -> bool:
     return may_blink(wire_ranks(session.settings, facts)[1])
 
 
-def identities(session: Session) -> dict[str, Identity]:
-    settings = session.settings
-    return session.each(lambda node: _identity(node, settings, settings.nodes[rank_of(settings, node.name)]))
-
-
-def _identity(node: Node, settings: Settings, mine: NodeSettings) -> Identity:
+def _identity(node: Node, settings: Settings, mine: NodeSettings, seen: Identity) -> Identity:
     """A model in a volume is looked at through a container: on the node itself it is nowhere."""
-    seen = identity_of(node, settings, mine)
     reading = reading_of(settings, mine, "model")
     if reading is None:
         return seen

@@ -62,7 +62,10 @@ def test_differences_are_found():
 
 
 def test_ask(host):
-    command = agent("ask", [{"file": "/proc/meminfo"}, {"file": "/nowhere"}, {"argv": ["ip", "-j", "addr"]}])
+    headers = agent("headers", {"model": "/nowhere"})
+    program = {"argv": headers.argv, "stdin": headers.stdin.decode(), "limit": headers.limit}
+    files: list[Any] = [{"file": "/proc/meminfo"}, {"file": "/nowhere"}]
+    command = agent("ask", [*files, {"argv": ["ip", "-j", "addr"]}, program])
     there, here = real(command), told(host, command)
     assert differences(there, here) == []
     assert there[1]["exit"] is here[1]["exit"] is None

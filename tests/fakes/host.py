@@ -196,6 +196,9 @@ def _ask(host: FakeHost, questions: Any) -> tuple[int, str]:
 
 
 def _answer(host: FakeHost, question: Json) -> Json:
+    if "stdin" in question:
+        told = host.answer(Command(tuple(question["argv"]), stdin=question["stdin"].encode()))
+        return {"exit": told.exit, "out": told.text, "err": told.err_text}
     if "file" in question:
         if question["file"] == "/proc/meminfo":
             sizes = {"MemTotal": 128 * GIB, "MemFree": host.available, "MemAvailable": host.available}

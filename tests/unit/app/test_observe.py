@@ -4,10 +4,11 @@ import json
 
 import pytest
 
+from cluster.app.agents import agent
 from cluster.app.look_around import look_around
-from cluster.app.observe import facts_of
+from cluster.app.observe import PROBES, facts_and, facts_of
 from cluster.app.ranks import age
-from cluster.errors import StepFailed, Unreachable, Unreadable
+from cluster.errors import StepFailed, TimedOut, Unreachable, Unreadable
 from cluster.model.nodes import NodeSettings
 from cluster.node.base import Node, Result
 from tests.build import GIB
@@ -23,6 +24,28 @@ def test_facts_come_in_one_round_trip(cluster):
     assert [(one.interface, one.address) for one in facts.addresses] == [("enp1s0f1np1", "10.40.0.1")]
     assert (facts.memory.total, facts.memory.available) == (128 * GIB, 100 * GIB)
     assert len(cluster["spark-a"].commands) == 1
+
+
+def test_programs_of_ours_are_asked_in_the_same_round_trip(cluster):
+    node = cluster.open(cluster.settings.head)
+    facts, (memory, shape) = facts_and(node, PROBES, (agent("memory", {"most": 3}), agent("headers", {"model": "/m"})))
+    assert facts == seen(cluster)
+    assert (json.loads(memory)["machine"], json.loads(shape)["files"]) == ("boot of spark-a", 1)
+    assert len(cluster["spark-a"].commands) == 2  # ours, and that of `seen`
+
+
+@pytest.mark.parametrize(
+    ("result", "error", "evidence"),
+    [
+        (Result(3, b"", b"MemoryError"), StepFailed, ("MemoryError",)),
+        (Result(124, b"", b"no answer in 30 s"), TimedOut, ("no answer in 30 s",)),
+    ],
+)
+def test_a_program_that_fails_among_others_is_told(cluster, result, error, evidence):
+    cluster["spark-a"].fails["memory"] = result
+    with pytest.raises(error) as caught:
+        facts_and(cluster.open(cluster.settings.head), PROBES, (agent("memory", {"most": 3}),))
+    assert (type(caught.value), caught.value.where, caught.value.evidence) == (error, "spark-a", evidence)
 
 
 def test_listeners_are_seen_with_their_holders(cluster):
