@@ -1,8 +1,12 @@
-"""ssh_config text with its `Include` lines replaced by the files they name, which our SSH library does not do."""
+"""What our SSH library does not read in ssh_config: `Include` lines, files of known keys, `ConnectTimeout`."""
 
 import glob
 import os
+import re
+from collections.abc import Mapping
 from pathlib import Path
+
+from cluster.errors import SettingsError
 
 DEEPEST = 16  # as ssh
 
@@ -56,3 +60,17 @@ def known_hosts_files(options: dict[str, str]) -> tuple[tuple[Path, ...], tuple[
 def _paths(text: str) -> tuple[Path, ...]:
     home = str(Path("~").expanduser())
     return tuple(Path(word.replace("%d", home)).expanduser() for word in _words(text) if word.lower() != "none")
+
+
+UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
+
+
+def connect_timeout(options: Mapping[str, str]) -> float | None:
+    """Seconds, written as ssh takes them (`30`, `1m30s`); None where nothing is set, or no limit at all."""
+    text = options.get("connecttimeout", "none").lower()
+    if text == "none":
+        return None
+    if not re.fullmatch(r"(\d+[smhdw]?)+", text):
+        what = f"ConnectTimeout {text} is no time"
+        raise SettingsError(what, where="ssh_config", fix="write seconds: ConnectTimeout 30")
+    return float(sum(int(number) * UNITS[unit] for number, unit in re.findall(r"(\d+)([smhdw]?)", text))) or None

@@ -27,12 +27,12 @@ from cluster.errors import (
 from cluster.node import known_hosts
 from cluster.node.base import Identity
 from cluster.node.control import Target, parse_control
-from cluster.node.ssh_config import ssh_config_text
+from cluster.node.ssh_config import connect_timeout, ssh_config_text
 from cluster.node.ssh_keys import StrictKeys
 
 logging.getLogger("paramiko").setLevel(logging.CRITICAL)  # it prints tracebacks for what becomes an error of ours
 
-CONNECT = 15.0  # seconds for all hops together, name lookup and login included
+CONNECT = 15.0  # seconds for all hops without a ConnectTimeout together, name lookup and login included
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +62,9 @@ class Route:
         self.accepted: list[str] = []
 
     def open(self) -> Connected:
-        """Raises the NodeError that fits, within CONNECT seconds."""
+        """Raises the NodeError that fits, within the time that ssh_config gives, or CONNECT."""
         hops = self._hops(self._target)
+        limit = _limit([hop.timeout for hop in hops])
         last = hops[-1]
         result: SimpleQueue[Connected | BaseException] = SimpleQueue()
         too_late = Event()
@@ -84,10 +85,10 @@ class Route:
 
         Thread(target=connect, name=f"connect {self._node}", daemon=True).start()
         try:
-            opened = result.get(timeout=CONNECT)
+            opened = result.get(timeout=limit)
         except Empty:
             too_late.set()
-            what = f"no connection to {last} within {CONNECT:.0f} s"
+            what = f"no connection to {last} within {limit:g} s"
             raise Unreachable(what, where=self._node, fix=f"try `{last.by_hand} true`") from None
         if isinstance(opened, Connected):
             return opened
@@ -127,11 +128,18 @@ class Route:
         return _Hop(target, config, through, StrictKeys(self._node, self._accept_new, self.accepted))
 
 
+def _limit(timeouts: list[float | None]) -> float:
+    """For all hops: what ssh_config gives each of them, and CONNECT once for those to which it gives nothing."""
+    return sum(each for each in timeouts if each) + (CONNECT if None in timeouts else 0.0)
+
+
 class _Hop:
     """One connection of the chain, not open yet."""
 
     def __init__(self, target: Target, config: paramiko.SSHConfig, through: "_Hop | None", keys: StrictKeys) -> None:
         options: dict[str, Any] = dict(config.lookup(target.host))
+        self.timeout = connect_timeout(options)
+        limit = self.timeout or CONNECT
         # lazy: else ~/.fabric.yml and /etc/fabric.yml would change what we do.
         settings = fabric.Config(lazy=True, ssh_config=config)
         self.connection: Any = fabric.Connection(
@@ -141,11 +149,11 @@ class _Hop:
             config=settings,
             gateway=through.connection if through else False,
             forward_agent=False,
-            connect_timeout=CONNECT,
+            connect_timeout=limit,
             connect_kwargs={
-                "banner_timeout": CONNECT,
-                "auth_timeout": CONNECT,
-                "channel_timeout": CONNECT,
+                "banner_timeout": limit,
+                "auth_timeout": limit,
+                "channel_timeout": limit,
                 "look_for_keys": options.get("identitiesonly", "no") != "yes",
                 "transport_factory": keys.transport,
             },

@@ -865,6 +865,26 @@ class TestUnreachable:
         assert time.monotonic() - began < 3
         assert f"[127.0.0.1]:{port}" in str(caught.value)
 
+    def test_connect_timeout_of_ssh_config_is_the_limit(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(ssh_connect, "CONNECT", 3600.0)
+        config = empty_config(tmp_path)
+        with a_service(b"") as port:
+            config.write_text(f"Host node\n HostName 127.0.0.1\n Port {port}\n ConnectTimeout 1\n{config.read_text()}")
+            with pytest.raises(Unreachable, match=rf"127.0.0.1\]:{port}"):
+                open_node("there", "node", ssh_config=config)
+
+    def test_a_hop_has_the_time_that_ssh_config_gives_it(
+        self, server: Sshd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(ssh_connect, "CONNECT", 0.001)
+        with pytest.raises(Unreachable):
+            reach(server)
+        config = tmp_path / "patient"
+        config.write_text(f"{server.ssh_config.read_text()}  ConnectTimeout 20\n")
+        node = open_node("there", "node", ssh_config=config)
+        assert node.run(Command(("echo", "in time"))).out == b"in time\n"
+        node.close()
+
     def test_ssh_config_that_is_not_there(self, tmp_path: Path) -> None:
         with pytest.raises(SettingsError, match="there is no"):
             open_node("there", "node", ssh_config=tmp_path / "none")

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from cluster.node.ssh_config import known_hosts_files, ssh_config_text
+from cluster.errors import SettingsError
+from cluster.node.ssh_config import connect_timeout, known_hosts_files, ssh_config_text
 
 
 @pytest.fixture
@@ -65,3 +66,20 @@ def test_files_with_known_keys(home: Path) -> None:
         (home / ".ssh" / "known_hosts", home / ".ssh" / "known_hosts2"),
         (Path("/etc/ssh/ssh_known_hosts"), Path("/etc/ssh/ssh_known_hosts2")),
     )
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("30", 30.0), ("90s", 90.0), ("1m30s", 90.0), ("1H", 3600.0), ("0", None), ("none", None)]
+)
+def test_connect_timeout_is_read_as_ssh_reads_it(text: str, seconds: float | None) -> None:
+    assert connect_timeout({"connecttimeout": text}) == seconds
+
+
+def test_no_connect_timeout_is_none() -> None:
+    assert connect_timeout({}) is None
+
+
+@pytest.mark.parametrize("text", ["soon", "-1", "1.5", ""])
+def test_connect_timeout_that_is_no_time_is_refused(text: str) -> None:
+    with pytest.raises(SettingsError, match="is no time"):
+        connect_timeout({"connecttimeout": text})
