@@ -1,9 +1,9 @@
 """Put a folder's files as hard links into a tree that is exported, or take trees away again. Runs on a node.
 
-Argument: JSON {"source", "root", "tree"} or {"root", "gone": [tree, ...], "folders": [folder, ...]}.
+Argument: JSON {"source", "root", "tree"} or {"source", "root", "gone": [tree, ...], "folders": [folder, ...]}.
 A tree gets its name when it is whole, and is never changed afterwards: clients may keep what they know of it. No byte
-is copied. What is taken away are links only: a file whose last link it is stays, and is told. Of `folders` those are
-removed that are empty then.
+is copied. What is taken away are links, and files that were replaced in `source` since: one whose last link it is, and
+whose name nothing has there, stays and is told. Of `folders` those are removed that are empty then.
 """
 
 from __future__ import annotations
@@ -40,30 +40,32 @@ def publish(source: str, root: str, tree: str) -> None:
         )
 
 
-def take_away(root: str, tree: str) -> None:
-    kept = 0
-    for base, _, names in os.walk(os.path.join(root, tree), topdown=False):
+def take_away(source: str, root: str, tree: str) -> None:
+    top, kept = os.path.join(root, tree), []
+    for base, _, names in os.walk(top, topdown=False):
         for name in names:
             path = os.path.join(base, name)
-            if os.lstat(path).st_nlink > 1:
+            place = os.path.relpath(path, top)
+            if os.lstat(path).st_nlink > 1 or os.path.isfile(os.path.join(source, place)):
                 os.unlink(path)
             else:
-                kept += 1
+                kept.append(place)
         with contextlib.suppress(OSError):
             os.rmdir(base)
     if kept:
         sys.exit(
-            "%s/%s: %d files are nowhere else any more, and stay there: move them, or remove them" % (root, tree, kept)
+            "%s: %d files are nowhere else any more (%s), and stay there: move them back to %s, or remove them"
+            % (top, len(kept), ", ".join(sorted(kept)[:3]), source)
         )
 
 
 def main(want: Dict[str, Any]) -> None:
     os.umask(0o022)
-    if "source" in want:
+    if "tree" in want:
         publish(want["source"], want["root"], want["tree"])
         return
     for tree in want["gone"]:
-        take_away(want["root"], tree)
+        take_away(want["source"], want["root"], tree)
     for folder in want["folders"]:
         with contextlib.suppress(OSError):
             os.rmdir(folder)

@@ -212,7 +212,12 @@ def _take_away(want: Want, seen: Mapping[NodeName, NfsSeen], source: Source, *, 
         kept = shared.tree(prefix(want, folder)) if keep else ""
         gone = [one for one in shared.trees if one != kept]
         if gone:
-            asked = {"root": shared.root, "gone": gone, "folders": [] if keep else _made(shared.root)}
+            asked = {
+                "source": shared.source,
+                "root": shared.root,
+                "gone": gone,
+                "folders": [] if keep else _made(shared.root),
+            }
             argv = as_root(("python3", "-IS", "-", json.dumps(asked, separators=(",", ":"))), server.user)
             command = Command(argv, stdin=source("links", "publish"), limit=LONG)
             yield Run(want.head.name, f"take away the hard links to {'older files of ' if keep else ''}{folder.what}",

@@ -184,7 +184,12 @@ def test_other_files_make_another_tree_and_the_old_one_goes_last():
     plan = attach(None, a, b)
     assert [stage.name for stage in plan.stages] == ["export", "mount", "tidy up"]
     assert "umount /srv/m" in lines(plan)[1]
-    assert json.loads(lines(plan)[-1].split("] ")[1]) == {"root": ROOT, "gone": [TREE], "folders": []}
+    assert json.loads(lines(plan)[-1].split("] ")[1]) == {
+        "source": "/data/m",
+        "root": ROOT,
+        "gone": [TREE],
+        "folders": [],
+    }
 
 
 def test_rdma_is_used_where_every_node_has_a_device():
@@ -309,7 +314,7 @@ def test_a_detach_takes_back_what_is_ours():
         f"no longer export: a: exportfs -u 10.40.0.2:{ROOT}",
         "no longer export: a: rm -f /etc/exports.d/sparkctl-demo.exports",
         (
-            f'no longer export: a: [links publish] {{"root":"{ROOT}","gone":["{TREE}"],'
+            f'no longer export: a: [links publish] {{"source":"/data/m","root":"{ROOT}","gone":["{TREE}"],'
             f'"folders":["{ROOT}","/data/m/.sparkctl"]}}'
         ),
         "no longer export: a: sh -c echo 8 > /proc/fs/nfsd/threads",
