@@ -3,7 +3,8 @@
 Argument: JSON {"places": {name: {"path", "dataset": name or "", "last": last part of a dataset's name, or ""}},
 "dataset": columns, "snapshot": columns}. On the head a folder's dataset is the one it is mounted from; on a worker
 (`last` given) the one that is called so. Answer: JSON {"zfs": [words], "user", "groups", "problem", "list", "places":
-{name: {"list", "snapshots", "holds", "token", "allow", "problem", "listing", "hidden"}}}.
+{name: {"list", "snapshots", "holds", "token", "allow", "problem", "listing", "hidden", "absent": the outermost folder
+of the path that is not there and that we could remove again, or ""}}}.
 """
 
 from __future__ import annotations
@@ -67,6 +68,7 @@ class Looker:
             "listing": listing(path) if not one["last"] else "",
             "hidden": is_filled(path) and path not in self.mounted(),
             "allow": self.allow(name),
+            "absent": absent(path) if one["last"] and may_remove() else "",
         }
         if line:
             said["snapshots"] = self.ask("list", "-Hp", "-t", "snapshot", "-d", "1", "-o", self.want["snapshot"], name)
@@ -115,6 +117,19 @@ def listing(folder: str) -> str:
             seen = os.lstat(path)
             rows.append("%s\0%d\0%d" % (os.path.relpath(path, folder), seen.st_size, seen.st_mtime_ns))
     return hashlib.sha256("\n".join(rows).encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def may_remove() -> bool:
+    """Sudo may be for zfs alone."""
+    return os.getuid() == 0 or run("sudo", "-n", "true")[0] == 0
+
+
+def absent(path: str) -> str:
+    """The outermost folder on the way to it that a mount would make."""
+    found, here = "", os.path.abspath(path)
+    while not os.path.lexists(here):
+        found, here = here, os.path.dirname(here)
+    return found
 
 
 def is_filled(path: str) -> bool:

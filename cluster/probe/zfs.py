@@ -10,7 +10,7 @@ from cluster.model.units import Bytes
 
 # Columns as they are asked for; `-Hp` separates them with tabs and gives plain numbers.
 DATASET = "name,available,referenced,mountpoint,mounted,written,"
-DATASET += "receive_resume_token,encryption,keystatus,readonly,sparkctl:id"
+DATASET += "receive_resume_token,encryption,keystatus,readonly,sparkctl:id,sparkctl:made"
 SNAPSHOT = "name,guid,createtxg,written"
 NONE = ("-", "none", "")
 
@@ -37,6 +37,7 @@ class Dataset:
     written  bytes since its newest snapshot
     token    of a receive that was cut off; `to_guid` is the snapshot that it is on the way to, 0 when nobody can tell
     owner    our label, when an attach has made it
+    made     the outermost folder that its first mount made; empty when all were there
     """
 
     name: str
@@ -51,6 +52,7 @@ class Dataset:
     read_only: bool = False
     owner: str = ""
     to_guid: int = 0
+    made: str = ""
     snapshots: tuple[Snapshot, ...] = ()
 
 
@@ -60,6 +62,7 @@ class Place:
 
     listing  digest of names, sizes and times of its files
     hidden   files lie in the folder that a mount would hide
+    absent   the outermost folder that a mount would make, and a detach may remove; empty when there is none
     rights   what the user may do with the dataset, or with the one that it would be made in
     """
 
@@ -68,6 +71,7 @@ class Place:
     listing: str = ""
     hidden: bool = False
     rights: frozenset[str] = frozenset()
+    absent: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +104,7 @@ def _place(one: Mapping[str, Any], said: Mapping[str, Any]) -> Place:
         snapshots = parse_snapshots(one["snapshots"], held)
         dataset = replace(dataset, snapshots=snapshots, to_guid=parse_token(one["token"]))
     rights = rights_of(one["allow"], said["user"], said["groups"])
-    return Place(dataset, one["problem"], one["listing"], one["hidden"], rights)
+    return Place(dataset, one["problem"], one["listing"], one["hidden"], rights, one["absent"])
 
 
 def parse_datasets(text: str) -> tuple[Dataset, ...]:
@@ -109,9 +113,8 @@ def parse_datasets(text: str) -> tuple[Dataset, ...]:
 
 
 def _dataset(line: str) -> Dataset:
-    name, available, referenced, mountpoint, mounted, written, token, encryption, key, read_only, owner = line.split(
-        "\t"
-    )
+    name, available, referenced, mountpoint, mounted, written, token, *more = line.split("\t")
+    encryption, key, read_only, owner, made = more
     return Dataset(
         name,
         Bytes(int(available)),
@@ -124,6 +127,7 @@ def _dataset(line: str) -> Dataset:
         key != "unavailable",
         read_only == "on",
         "" if owner in NONE else owner,
+        made="" if made in NONE else made,
     )
 
 

@@ -150,6 +150,9 @@ def as_root(argv: tuple[str, ...], user: int) -> tuple[str, ...]:
     return argv if user == 0 else ("sudo", "-n", *argv)
 
 
+REMOVE_EMPTY = ("sh", "-c", '[ ! -d "$0" ] || rmdir --ignore-fail-on-non-empty "$0"')  # and the folder
+
+
 def plan_of(*stages: tuple[str, tuple[Step, ...]]) -> Plan:
     """Stages with a barrier after each; those without a step are left out."""
     return Plan(tuple(Stage(name, steps) for name, steps in stages if steps))

@@ -11,7 +11,7 @@ from cluster.model.nodes import NodeSettings
 from cluster.model.steps import Command, NodeName, Run, Step, Write
 from cluster.model.units import Seconds
 from cluster.probe.nfs import MountSeen, volume_diff
-from cluster.share.base import Folder, Want, as_root
+from cluster.share.base import REMOVE_EMPTY, Folder, Want, as_root
 from cluster.share.nfs_export import check_admitted, device
 from cluster.share.nfs_facts import (
     FORGET,
@@ -30,7 +30,6 @@ from cluster.share.nfs_facts import (
 
 READ_AHEAD = 16384  # KiB; the kernel's own 128 makes a load of mapped weights crawl
 MOUNT_LIMIT = Seconds(60.0)
-EMPTY = '[ ! -d "$0" ] || rmdir --ignore-fail-on-non-empty "$0"'
 GONE = "the NFS server does not answer"
 
 
@@ -204,7 +203,7 @@ def unmount_steps(want: Want, seen: Mapping[NodeName, NfsSeen], node: NodeSettin
     made = client.record.get("made")
     if isinstance(made, list):
         for path in reversed(made):
-            sudo(f"remove {path}, which was made for it", "sh", "-c", EMPTY, str(path))
+            sudo(f"remove {path}, which was made for it", *REMOVE_EMPTY, str(path))
         forget = ("sh", "-c", FORGET, record(node.state_dir, want))
         steps.append(Run(node.name, "forget what was made", Command(forget)))
     return tuple(steps)

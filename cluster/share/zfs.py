@@ -158,7 +158,8 @@ class ZfsShare:
     def _stream(self, one: Pair, words: tuple[str, ...], snapshot: str, *, is_new: bool) -> Run:
         """`is_new`: properties are given with the first stream; later ones find them."""
         mountpoint = (f"mountpoint={one.mountpoint}",) if one.there.is_root else ()
-        given = (*PROPERTIES, f"sparkctl:id={one.want.label}", *mountpoint) if is_new else ()
+        made = (f"sparkctl:made={one.place.absent}",) if mountpoint and one.place.absent else ()
+        given = (*PROPERTIES, f"sparkctl:id={one.want.label}", *made, *mountpoint) if is_new else ()
         properties = tuple(word for each in given for word in ("-o", each))
         way = one.want.ways[one.worker.name]
         asked = {

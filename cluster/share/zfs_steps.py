@@ -2,13 +2,14 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 
 from cluster.errors import Refused
 from cluster.model.nodes import NodeSettings
 from cluster.model.steps import Command, NodeName, Run, Step
 from cluster.model.units import Seconds
 from cluster.probe.zfs import Dataset, Place, Snapshot, ZfsSeen
-from cluster.share.base import Folder, Want
+from cluster.share.base import REMOVE_EMPTY, Folder, Want
 from cluster.share.zfs_checks import usable
 from cluster.share.zfs_plan import PREFIX, TAG, name_of, newest_common, surplus, wanted_of
 
@@ -156,7 +157,7 @@ def tidies(pairs: tuple[Pair, ...]) -> Iterator[Step]:
 
 
 def unmakes(want: Want, node: NodeSettings, seen: ZfsSeen) -> Iterator[Step]:
-    """The dataset that an attach has made, and no other."""
+    """The dataset that an attach has made, the folders that its mount made, and no other."""
     for folder in want.folders:
         dataset = seen.places[folder.name].dataset if seen.words else None
         if dataset is None or dataset.owner != want.label:
@@ -170,6 +171,17 @@ def unmakes(want: Want, node: NodeSettings, seen: ZfsSeen) -> Iterator[Step]:
         words += [("destroy", "-r", dataset.name)] if dataset.snapshots or not dataset.token else []
         for each in words:
             yield Run(node.name, f"zfs {' '.join(each)}", Command((*seen.words, *each), limit=PATIENCE))
+        for path in made(dataset):
+            command = Command((*seen.words[:-1], *REMOVE_EMPTY, path), limit=PATIENCE)
+            yield Run(node.name, f"remove {path}, which was made for it", command)
+
+
+def made(dataset: Dataset) -> tuple[str, ...]:
+    """Folders, the innermost first. None when it was given another place since."""
+    place = PurePosixPath(dataset.mountpoint or "/")
+    if not dataset.made or not place.is_relative_to(dataset.made):
+        return ()
+    return tuple(str(one) for one in (place, *place.parents) if one.is_relative_to(dataset.made))
 
 
 def forgets(want: Want, seen: ZfsSeen) -> Iterator[Step]:

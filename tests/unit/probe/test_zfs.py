@@ -19,7 +19,7 @@ from cluster.probe.zfs import (
     rights_of,
 )
 
-LIST = "models/dsv41-exl3\t397284474880\t211601563424\t/data/model\tyes\t0\t-\toff\t-\toff\t-\n"
+LIST = "models/dsv41-exl3\t397284474880\t211601563424\t/data/model\tyes\t0\t-\toff\t-\toff\t-\t-\n"
 SNAPSHOTS = (
     "models/dsv41-exl3@s1\t1147031234567890123\t120\t211601563424\n"
     "models/dsv41-exl3@s2\t17000000000000000002\t340\t141000192\n"
@@ -55,10 +55,11 @@ def test_a_dataset_is_read_with_what_it_can_take():
 
 
 def test_a_cut_receive_an_absent_key_and_our_label_are_seen():
-    line = "tank/x\t1\t2\tnone\tno\t141000192\t1-abc-def\taes-256-gcm\tunavailable\ton\tsparkctl-demo\n"
+    line = "tank/x\t1\t2\tnone\tno\t141000192\t1-abc-def\taes-256-gcm\tunavailable\ton\tsparkctl-demo\t/srv\n"
     (seen,) = parse_datasets(line)
     assert (seen.token, seen.written, seen.is_encrypted, seen.has_key) == ("1-abc-def", 141000192, True, False)
     assert (seen.read_only, seen.owner, seen.mountpoint, seen.mounted) == (True, "sparkctl-demo", "", False)
+    assert seen.made == "/srv"
 
 
 def test_guids_keep_all_their_64_bits_and_the_order_is_that_of_creation():
@@ -99,7 +100,7 @@ def test_rights_come_from_the_user_the_groups_and_sets():
 
 
 def test_a_whole_answer():
-    nothing = dict.fromkeys(("holds", "token", "allow", "problem"), "")
+    nothing = dict.fromkeys(("holds", "token", "allow", "problem", "absent"), "")
     place = {"list": LIST, "snapshots": SNAPSHOTS, "listing": "ab", "hidden": False} | nothing
     said = {"zfs": ["sudo", "-n", "/usr/sbin/zfs"], "user": "spark", "groups": [], "problem": "", "list": LIST,
             "places": {"model": place}}  # fmt: skip

@@ -11,8 +11,9 @@ from cluster.model.nodes import NodeSettings
 from cluster.model.steps import Plan, Run
 from cluster.model.units import Bytes
 from cluster.probe.zfs import Dataset, Place, Snapshot, ZfsSeen, parse_snapshots
-from cluster.share.base import Folder, ReadThrough, Want
+from cluster.share.base import REMOVE_EMPTY, Folder, ReadThrough, Want
 from cluster.share.zfs import ZfsShare
+from cluster.share.zfs_checks import HEAD_RIGHTS, WORKER_RIGHTS
 from cluster.share.zfs_plan import Choice, Clash, Conflict, Resume, Send, decide, name_of, surplus
 
 FOLDER = Folder("the model", "model", "/data/model", {"b": "/srv/model"})
@@ -265,6 +266,40 @@ def test_weights_without_a_dataset_of_their_own_and_nodes_without_zfs_are_told()
 def test_files_that_a_mount_would_hide_are_told():
     with pytest.raises(Refused, match="files lie where the dataset would be mounted"):
         SHARE.attach(WANT, seen(SMALL, hidden=True))
+
+
+def test_folders_that_the_first_mount_made_are_noted_on_the_dataset():
+    roomy = replace(POOL, available=Bytes(1 << 50))
+
+    def given(absent: str, user: str = "root") -> list[str]:
+        facts = seen(user=user, rights=" ".join(HEAD_RIGHTS | WORKER_RIGHTS))
+        facts["b"] = replace(facts["b"], datasets={"models": roomy})
+        facts["b"].places["model"] = replace(facts["b"].places["model"], absent=absent)
+        return [word for word in stream(SHARE.attach(WANT, facts))["receive"] if word.startswith("sparkctl:made")]
+
+    assert given("/srv") == ["sparkctl:made=/srv"]
+    assert given("") == []
+    assert given("/srv", user="spark") == []
+
+
+def test_a_detach_removes_the_folders_that_were_made_for_it():
+    def removed(**changes: str) -> list[tuple[str, ...]]:
+        there = replace(COPY, snapshots=(S1,), **changes)
+        found = SHARE.detach(WANT, seen(replace(SOURCE, snapshots=()), there))
+        return [step.command.argv for stage in found.stages for step in stage.steps
+                if isinstance(step, Run) and step.command.argv[0] == "sh"]  # fmt: skip
+
+    assert removed(made="/srv") == [(*REMOVE_EMPTY, "/srv/model"), (*REMOVE_EMPTY, "/srv")]
+    assert removed(made="/srv/model") == [(*REMOVE_EMPTY, "/srv/model")]
+    assert removed(made="") == removed(made="/srv", mountpoint="/else") == removed(made="/srv", mountpoint="") == []
+
+
+def test_folders_are_removed_with_the_rights_that_zfs_needs():
+    facts = seen(replace(SOURCE, snapshots=()), replace(COPY, made="/srv/model"))
+    facts["b"] = replace(facts["b"], words=("sudo", "-n", "/usr/sbin/zfs"))
+    (*_, last) = SHARE.detach(WANT, facts).stages[0].steps
+    assert isinstance(last, Run)
+    assert last.command.argv == ("sudo", "-n", *REMOVE_EMPTY, "/srv/model")
 
 
 def test_a_detach_takes_the_copy_and_the_heads_snapshots():
