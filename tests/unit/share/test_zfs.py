@@ -283,15 +283,15 @@ def test_folders_that_the_first_mount_made_are_noted_on_the_dataset():
 
 
 def test_a_detach_removes_the_folders_that_were_made_for_it():
-    def removed(**changes: str) -> list[tuple[str, ...]]:
-        there = replace(COPY, snapshots=(S1,), **changes)
+    def removed(made: str, mountpoint: str = "/srv/model") -> list[tuple[str, ...]]:
+        there = replace(COPY, snapshots=(S1,), made=made, mountpoint=mountpoint)
         found = SHARE.detach(WANT, seen(replace(SOURCE, snapshots=()), there))
         return [step.command.argv for stage in found.stages for step in stage.steps
                 if isinstance(step, Run) and step.command.argv[0] == "sh"]  # fmt: skip
 
-    assert removed(made="/srv") == [(*REMOVE_EMPTY, "/srv/model"), (*REMOVE_EMPTY, "/srv")]
-    assert removed(made="/srv/model") == [(*REMOVE_EMPTY, "/srv/model")]
-    assert removed(made="") == removed(made="/srv", mountpoint="/else") == removed(made="/srv", mountpoint="") == []
+    assert removed("/srv") == [(*REMOVE_EMPTY, "/srv/model"), (*REMOVE_EMPTY, "/srv")]
+    assert removed("/srv/model") == [(*REMOVE_EMPTY, "/srv/model")]
+    assert removed("") == removed("/srv", mountpoint="/elsewhere") == removed("/srv", mountpoint="") == []
 
 
 def test_folders_are_removed_with_the_rights_that_zfs_needs():
