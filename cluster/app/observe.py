@@ -22,7 +22,7 @@ from cluster.probe.system import ADDRESSES, HCAS, LISTENERS, MEMORY
 
 PROBES: tuple[Probe[Any], ...] = (ADDRESSES, LISTENERS, MEMORY, HCAS, FABRIC)
 REACHED = "the other nodes"
-ASK_LIMIT = 30.0
+ASK_LIMIT = 75.0  # above the longest that `agent/ask.py` gives one question
 SPARE = 15.0  # seconds beyond a program's own limit, in which it is ended and told of
 DIGEST_LIMIT = 600.0  # a small model is hashed whole, from a disk that may be busy
 
