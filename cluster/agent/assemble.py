@@ -27,8 +27,8 @@ import threading
 import time
 from typing import Any, Iterator, NoReturn
 
-# The memory of a thread is three of these. Measured with 4 MiB in a virtual machine: the same join took two to three times
-# the system time, all of it in the copy from a block into the page cache.
+# The memory of a thread is three of these. Measured in a virtual machine with 4 MiB: the same join took two to three
+# times the system time, spent in the copy from a block into the page cache.
 BLOCK = 1 << 20
 LARGE = 1 << 20  # from here on the kernel copies from file to file
 STEP = 16 << 20  # what is copied between two looks at the progress
