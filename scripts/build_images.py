@@ -4,8 +4,9 @@
     python3 scripts/build_images.py demo [--engine /var/run/docker.sock]
     python3 scripts/build_images.py base             only the root that it starts from; says its path last
     python3 scripts/build_images.py image            only the image, on an engine that has the base
+    python3 scripts/build_images.py engine           a root with a newer engine, for tests; says its path last
 
-The root is made once and kept in $SPARKCTL_IMAGE_CACHE, or in ~/.cache/sparkctl/images. Standard library only.
+A root is made once and kept in $SPARKCTL_IMAGE_CACHE, or in ~/.cache/sparkctl/images. Standard library only.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 SUITE = "bookworm"
 PACKAGES = ("python3", "python3-dev", "gcc", "g++", "libc6-dev", "make", "libnuma1", "libstdc++6", "libgomp1")
+# Debian's next release: an engine that can have containerd's image store, with its command line.
+ENGINE_SUITE, ENGINE_PACKAGES = "forky", ("docker.io", "docker-cli", "docker-buildx")
 # What builds the overlay's wheel, inside, where nothing can be downloaded.
 BUILDER = "hatchling==1.33.0"
 BASE, NAME = f"sparkctl-demo-base:{SUITE}", "sparkctl-demo:1"
@@ -53,7 +56,7 @@ def make_base() -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     root = folder / f"root-{SUITE}-{digest(*PACKAGES)[:8]}"
     if not root.exists():
-        debootstrap(root)
+        debootstrap(root, SUITE, PACKAGES)
     wheels = download(folder)
     say("packing root and vLLM")
     unfinished = archive.with_suffix(".new")
@@ -91,17 +94,38 @@ def download(folder: Path) -> Path:
     return wheels
 
 
-def debootstrap(root: Path) -> None:
+def make_engine() -> Path:
+    root = cache() / f"root-{ENGINE_SUITE}-docker"
+    if not (root / "usr/sbin/dockerd").exists():
+        cache().mkdir(parents=True, exist_ok=True)
+        debootstrap(root, ENGINE_SUITE, ENGINE_PACKAGES)
+    return root
+
+
+def debootstrap(root: Path, suite: str, packages: tuple[str, ...]) -> None:
     if shutil.which("debootstrap") is None or os.geteuid() != 0:
         raise BuildError("a root is made by root, with debootstrap; run: apt-get install debootstrap")
-    say(f"debootstrap {SUITE}: about two minutes, once")
+    say(f"debootstrap {suite}: about two minutes, once")
     unfinished = root.with_suffix(".new")
     shutil.rmtree(unfinished, ignore_errors=True)
-    words = ("debootstrap", "--variant=minbase", f"--include={','.join(PACKAGES)}", SUITE, str(unfinished))
-    done = subprocess.run(words, capture_output=True, text=True)
+    words = ("debootstrap", "--variant=minbase", f"--include={','.join(packages)}", suite, str(unfinished))
+    with tempfile.TemporaryDirectory() as folder:
+        environment = {**os.environ, "DEBOOTSTRAP_DIR": str(knowing(suite, Path(folder)))}
+        done = subprocess.run(words, capture_output=True, text=True, env=environment)
     if done.returncode:
         raise BuildError("\n".join(("debootstrap failed", *done.stdout.splitlines()[-5:])))
+    shutil.rmtree(unfinished / "var/cache/apt", ignore_errors=True)
     unfinished.replace(root)
+
+
+def knowing(suite: str, folder: Path) -> Path:
+    """debootstrap's own files with one for the suite: an older one does not know it, and a newer one's is sid's."""
+    made = folder / "debootstrap"
+    shutil.copytree("/usr/share/debootstrap", made, symlinks=True)
+    script = made / "scripts" / suite
+    if not script.exists():
+        script.symlink_to("sid")
+    return made
 
 
 def kept(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
@@ -163,12 +187,14 @@ def run(*words: str) -> None:
 
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("demo", "base", "image"))
+    parser.add_argument("what", choices=("demo", "base", "image", "engine"))
     parser.add_argument("--engine", default="/var/run/docker.sock", metavar="SOCKET")
     choice = parser.parse_args(arguments)
     try:
         if choice.what == "base":
             say(f"{make_base()}")
+        elif choice.what == "engine":
+            say(f"{make_engine()}")
         else:
             if choice.what == "demo":
                 import_base(choice.engine)

@@ -12,20 +12,20 @@ from io import BytesIO
 from pathlib import Path
 from typing import Self
 
+from tests.contract import engine_kinds
+from tests.contract.engine_kinds import Kind, chosen, daemon
+
 
 def missing() -> str | None:
-    """Why no dockerd can be started here, or None."""
-    if os.geteuid() != 0:
-        return "dockerd needs root"
-    absent = [tool for tool in ("dockerd", "containerd", "runc") if shutil.which(tool) is None]
-    return f"not installed: {', '.join(absent)} (Debian: docker.io)" if absent else None
+    """Why the engine of these tests cannot be started here, or None."""
+    return engine_kinds.missing(chosen())
 
 
 class Dockerd:
     """`with Dockerd(folder) as engine: engine.socket`. It ends what it started, by pid."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, kind: Kind | None = None) -> None:
+        self.folder, self.kind = folder, kind or chosen()
         self.socket = str(folder / "docker.sock")
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -35,8 +35,8 @@ class Dockerd:
 
     def again(self) -> Self:
         """Start it, also after it was killed: on what it left."""
-        argv: list[str | Path] = ["dockerd", "--data-root", self.folder / "data", "--exec-root", self.folder / "exec"]
-        argv += ["-H", f"unix://{self.socket}", "--pidfile", self.folder / "pid", "--bridge=none", "--iptables=false"]
+        places = ("--data-root", self.folder / "data", "--exec-root", self.folder / "exec")
+        argv = daemon(self.kind, *places, "-H", f"unix://{self.socket}", "--pidfile", self.folder / "pid")
         with (self.folder / "log").open("wb") as log:
             self._process = subprocess.Popen(
                 argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True

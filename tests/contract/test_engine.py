@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -12,14 +13,12 @@ from cluster.node.engine import WHY, Engine
 from cluster.node.local import LocalNode
 from cluster.node.open import open_node
 from cluster.plan.shown import create_words
-from tests.contract import dockerd, sshd
+from tests.contract import dockerd, engine_kinds, sshd
+from tests.contract.engine_kinds import Kind
 from tests.fakes.node import FakeNode
 from tests.wrong_images import note_error
 
-pytestmark = [
-    pytest.mark.contract,
-    pytest.mark.skipif(dockerd.missing() is not None, reason=f"not run: {dockerd.missing()}"),
-]
+pytestmark = pytest.mark.contract
 
 IMAGE = "sparkctl-test:1"
 PROFILE = Path(__file__).resolve().parents[2] / "cluster" / "seccomp" / "io_uring.json"
@@ -27,16 +26,38 @@ MADE = {"Hostname", "AttachStdout", "AttachStderr", "ConsoleSize"}
 OURS = (("sparkctl.deployment", "demo"), ("sparkctl.rank", "0"))
 
 
+@dataclass(frozen=True)
+class Where:
+    """Which engine, and from where it is asked."""
+
+    kind: Kind
+    over_ssh: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.kind}{' over ssh' if self.over_ssh else ''}"
+
+
+# Over ssh the bytes are the same: there one kind tells of all.
+WHERE = [*map(Where, Kind), Where(engine_kinds.chosen(), over_ssh=True)]
+
+
+@pytest.fixture(scope="module", params=WHERE, ids=str)
+def where(request):
+    return request.param
+
+
 @pytest.fixture(scope="module")
-def daemon(tmp_path_factory):
-    with dockerd.Dockerd(tmp_path_factory.mktemp("dockerd")) as running:
+def daemon(where, tmp_path_factory):
+    if reason := engine_kinds.missing(where.kind):
+        pytest.skip(f"not run: {reason}")
+    with dockerd.Dockerd(tmp_path_factory.mktemp("dockerd"), where.kind) as running:
         running.run("load", data=dockerd.busybox_image(IMAGE, layers=3))
         yield running
 
 
-@pytest.fixture(params=["local", "ssh"])
-def engine(request, daemon, tmp_path):
-    if request.param == "local":
+@pytest.fixture
+def engine(where, daemon, tmp_path):
+    if not where.over_ssh:
         here = LocalNode("here")
         asked = Engine(here, daemon.socket)
         yield asked
@@ -68,14 +89,13 @@ def run(engine: Engine, wanted: ContainerSpec) -> tuple[int, str]:
     return engine.wait(identity, 30), engine.output(identity)
 
 
-def test_the_api_version_is_the_engines_own(engine):
+def test_the_api_version_is_the_engines_own(engine, daemon):
     seen = engine.seen()
-    assert (seen.version.split(".")[0], seen.api.count("."), seen.architecture) == (
-        seen.version.split(".")[0],
-        1,
-        "amd64",
-    )
-    assert seen.store == "overlay2" or seen.containerd_store
+    version = daemon.run("version", "--format", "{{.Server.Version}} {{.Server.APIVersion}} {{.Server.Arch}}")
+    assert [seen.version, seen.api, seen.architecture] == version.stdout.decode().split()
+    stores = {Kind.CLASSIC: ("overlay2", False), Kind.CONTAINERD: ("overlayfs", True)}
+    assert (seen.store, seen.containerd_store) == stores.get(daemon.kind, ("overlay2", False))
+    assert engine.client.api_version == seen.api
 
 
 def test_an_image_is_known_by_its_layers(engine):

@@ -1,99 +1,112 @@
-"""Images between an engine with overlay2 and one with containerd's store, both directions: only what is missing."""
+"""Images between engines of two ages and two kinds of store: only what is missing is sent, and it runs there."""
 
+import contextlib
 from dataclasses import replace
+from itertools import product
 
 import pytest
 
 from cluster.app.image import hold
+from cluster.model.containers import ContainerSpec
 from cluster.model.events import Told
 from cluster.model.kit import Ship
-from tests.contract import dockerd, other_engine, registry, sshd
-from tests.contract.other_engine import ContainerdStore
+from tests.contract import dockerd, engine_kinds, registry, sshd
+from tests.contract.engine_kinds import Kind
 from tests.contract.test_ship import LAYER, Pair, archive
 from tests.wrong_images import note
 
-pytestmark = [
-    pytest.mark.contract,
-    pytest.mark.skipif(dockerd.missing() is not None, reason=f"not run: {dockerd.missing()}"),
-    pytest.mark.skipif(other_engine.missing() is not None, reason=f"not run: {other_engine.missing()}"),
-]
+pytestmark = pytest.mark.contract
+
+DIRECTIONS = [(head, worker) for head, worker in product(Kind, Kind) if Kind.CONTAINERD in (head, worker)]
+# A registry speaks to both stores; what differs is who pushes and who pulls.
+BY_REGISTRY = [(Kind.INSTALLED, Kind.CONTAINERD), (Kind.CONTAINERD, Kind.INSTALLED)]
 
 
 @pytest.fixture(scope="module")
-def engines(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("st")
-    with dockerd.Dockerd(folder / "old") as old, ContainerdStore(folder / "new") as new:
-        yield old, new
+def engine_of(tmp_path_factory):
+    """An engine of that kind, and another one of the same as the worker's; each starts once."""
+    folder, running = tmp_path_factory.mktemp("st"), {}
+    with contextlib.ExitStack() as stack:
+
+        def start(kind, number):
+            if reason := engine_kinds.missing(kind):
+                pytest.skip(f"not run: {reason}")
+            if (kind, number) not in running:
+                engine = dockerd.Dockerd(folder / f"{kind}{number}", kind)
+                running[kind, number] = stack.enter_context(engine)
+            return running[kind, number]
+
+        yield start
 
 
-@pytest.mark.parametrize("direction", ["overlay2 to containerd", "containerd to overlay2"])
-def test_a_changed_layer_is_all_that_is_sent_between_two_kinds_of_store(engines, direction, tmp_path):
-    old, new = engines
-    head, worker = (old, new) if direction.startswith("overlay2") else (new, old)
-    for engine in engines:
+@pytest.fixture
+def pair(request, engine_of, tmp_path):
+    """The two of a direction, with nothing in them but version 1 and 2 on the head."""
+    ours, theirs = request.param
+    head, worker = engine_of(ours, 0), engine_of(theirs, int(ours is theirs))
+    for engine in (head, worker):
         for name in engine.run("images", "-aq").stdout.decode().split():
             engine.run("rmi", "-f", name, check=False)
     for version in ("1", "2"):
         head.run("load", data=archive(version))
     with sshd.Sshd(tmp_path / "sshd") as server:
-        pair = Pair(head, worker, server, tmp_path)
-        pair.head, pair.worker = (seen_from_here(side, new) for side in (pair.head, pair.worker))
-        assert {side.seen.containerd_store for side in (pair.head, pair.worker)} == {True, False}
-        first, second = pair.send("1"), pair.send("2")
-        assert (first.layers, second.layers) == (4, 1)
-        assert LAYER <= second.sent < LAYER * 1.01
-        there = pair.worker.engine.image("sparkctl-ship:2")
-        assert there is not None
-        assert there.layers == pair.image("2").layers
-        assert not [one for one in pair.events if isinstance(one, Told)]
-        pair.close()
+        made = Pair(head, worker, server, tmp_path)
+        assert [side.seen.containerd_store for side in (made.head, made.worker)] == [
+            kind is Kind.CONTAINERD for kind in request.param
+        ]
+        yield made
+        made.close()
+
+
+def directions(pairs):
+    return pytest.mark.parametrize("pair", pairs, indirect=True, ids=" to ".join)
+
+
+def said_inside(pair, version):
+    """What a container of it says on the worker, made and started as a rank's is."""
+    engine = pair.worker.engine
+    words = ("sh", "-c", "echo it runs; ls /data1 /data2 /data3")
+    identity = engine.create(ContainerSpec("sparkctl-there", engine.image(f"sparkctl-ship:{version}").id, words))
+    engine.start(identity)
+    code = engine.wait(identity, 60)
+    said = engine.output(identity)
+    engine.remove(identity)
+    return code, said
+
+
+@directions(DIRECTIONS)
+def test_a_changed_layer_is_all_that_is_sent_between_two_kinds_of_store(pair):
+    first, second = pair.send("1"), pair.send("2")
+    assert (first.how, first.layers, second.how, second.layers) == ("store", 4, "store", 1)
+    assert LAYER <= second.sent < LAYER * 1.01
+    there = pair.worker.engine.image("sparkctl-ship:2")
+    assert (there.layers, there.tags) == (pair.image("2").layers, ("sparkctl-ship:2",))
+    assert not [one for one in pair.events if isinstance(one, Told)]
+    assert said_inside(pair, "2") == (0, "it runs\n/data1\n/data2\n/data3\n")
 
 
 @pytest.mark.skipif(registry.missing() is not None, reason=f"not run: {registry.missing()}")
-@pytest.mark.parametrize("direction", ["overlay2 to containerd", "containerd to overlay2"])
-def test_a_registry_carries_an_image_between_two_kinds_of_store(engines, direction, tmp_path):
-    old, new = engines
-    head, worker = (old, new) if direction.startswith("overlay2") else (new, old)
-    for engine in engines:
-        for name in engine.run("images", "-aq").stdout.decode().split():
-            engine.run("rmi", "-f", name, check=False)
-    head.run("load", data=archive("1"))
-    with sshd.Sshd(tmp_path / "sshd") as server:
-        pair = Pair(head, worker, server, tmp_path)
-        pair.head, pair.worker = (seen_from_here(side, new) for side in (pair.head, pair.worker))
-        pair.way = replace(pair.way, ship=Ship.REGISTRY, port=sshd.free_port(), registry=str(tmp_path / "registry"))
-        assert pair.send("1").how == "registry", pair.events
-        there = pair.worker.engine.image("sparkctl-ship:1")
-        assert there is not None
-        assert (there.layers, there.tags) == (pair.image("1").layers, ("sparkctl-ship:1",))
-        assert pair.image("1").tags == ("sparkctl-ship:1",)
-        pair.close()
+@directions(BY_REGISTRY)
+def test_a_registry_carries_an_image_between_two_kinds_of_store(pair, tmp_path):
+    pair.way = replace(pair.way, ship=Ship.REGISTRY, port=sshd.free_port(), registry=str(tmp_path / "registry"))
+    assert pair.send("1").how == "registry", pair.events
+    there = pair.worker.engine.image("sparkctl-ship:1")
+    assert (there.layers, there.tags) == (pair.image("1").layers, ("sparkctl-ship:1",))
+    assert pair.image("1").tags == ("sparkctl-ship:1",)
+    assert said_inside(pair, "1") == (0, "it runs\n/data1\n/data2\n/data3\n")
 
 
-def test_an_image_that_the_engine_shows_and_cannot_run_is_no_image_and_the_next_shipment_mends_it(engines, tmp_path):
+@directions([(Kind.INSTALLED, Kind.CONTAINERD)])
+def test_an_image_that_the_engine_shows_and_cannot_run_is_no_image_and_the_next_shipment_mends_it(pair, engine_of):
     """What a load that failed leaves in containerd's store."""
-    old, new = engines
-    for engine in engines:
-        for name in engine.run("images", "-aq").stdout.decode().split():
-            engine.run("rmi", "-f", name, check=False)
-    old.run("load", data=archive("1"))
-    with sshd.Sshd(tmp_path / "sshd") as server:
-        pair = Pair(old, new, server, tmp_path)
-        pair.worker = seen_from_here(pair.worker, new)
-        new.run("load", data=dockerd.without_last_layer(archive("1"), "sparkctl-ship:1"), check=False)
-        shown = pair.worker.engine.image("sparkctl-ship:1")
-        assert shown is not None
-        assert shown.layers == pair.image("1").layers
-        held = hold(pair.worker.engine, "sparkctl-ship:1")
-        assert held.image is None
-        assert "cannot run it" in held.broken
-        note("the worker's engine shows an image that it cannot run", "image verify", held.broken, 4, "it, as it was",
-             "sparkctl image ship")  # fmt: skip
-        assert pair.send("1").layers == 1
-        assert hold(pair.worker.engine, "sparkctl-ship:1").broken == ""
-        pair.close()
-
-
-def seen_from_here(side, new: ContainerdStore):
-    """The engine in the chroot calls its folder by another name."""
-    return replace(side, seen=replace(side.seen, root=str(new.data))) if side.seen.containerd_store else side
+    broken = dockerd.without_last_layer(archive("1"), "sparkctl-ship:1")
+    engine_of(Kind.CONTAINERD, 0).run("load", data=broken, check=False)
+    assert pair.worker.engine.image("sparkctl-ship:1").tags == ("sparkctl-ship:1",)
+    held = hold(pair.worker.engine, "sparkctl-ship:1")
+    assert held.image is None
+    assert "cannot run it" in held.broken
+    note("the worker's engine shows an image that it cannot run", "image verify", held.broken, 4, "it, as it was",
+         "sparkctl image ship")  # fmt: skip
+    assert pair.send("1").layers == 1
+    assert hold(pair.worker.engine, "sparkctl-ship:1").broken == ""
+    assert said_inside(pair, "1")[0] == 0

@@ -5,11 +5,13 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING
 
+from tests.contract import engine_kinds
 from tests.lab.node import until
 
 if TYPE_CHECKING:
     import subprocess
     from collections.abc import Iterator
+    from pathlib import Path
 
     from tests.lab.node import Node
 
@@ -18,10 +20,15 @@ SOCKET = "/run/docker.sock"  # and /var/run is a link to /run, which from outsid
 DATA = "/tmp/docker"
 
 
+def lent() -> tuple[Path, ...]:
+    """What the nodes have to see of this machine, which else have a ~/.cache of their own."""
+    return () if engine_kinds.chosen() is engine_kinds.Kind.INSTALLED else (engine_kinds.ROOT,)
+
+
 @contextlib.contextmanager
 def engine_in(node: Node) -> Iterator[None]:
-    words: tuple[str, ...] = ("dockerd", "--data-root", DATA, "--exec-root", "/run/docker", "-H", f"unix://{SOCKET}")
-    words += ("--bridge=none", "--iptables=false", "--pidfile", "/run/docker.pid")
+    places = ("--data-root", DATA, "--exec-root", "/run/docker", "-H", f"unix://{SOCKET}")
+    words = tuple(map(str, engine_kinds.daemon(engine_kinds.chosen(), *places, "--pidfile", "/run/docker.pid")))
     with node.path("/tmp/dockerd.log").open("wb") as log:
         running = node.popen(words, stdout=log, stderr=log)
     try:

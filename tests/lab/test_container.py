@@ -17,7 +17,7 @@ import pytest
 
 from tests.contract.dockerd import busybox_image, missing
 from tests.lab.cli import WORK, Cli, chat
-from tests.lab.engines import SOCKET, docker, engine_in
+from tests.lab.engines import SOCKET, docker, engine_in, lent
 from tests.lab.nodes import Lab
 from tests.lab.specification import REPOSITORY
 from tests.lab.test_story import ANSWER, API, QUESTION, SETTINGS
@@ -78,7 +78,7 @@ def base(lab_ground: None) -> Path:
 
 @pytest.fixture(scope="module")
 def lab(base: Path) -> Iterator[Lab]:
-    with Lab.up(small_disk_size="320m") as nodes, contextlib.ExitStack() as stack:
+    with Lab.up(small_disk_size="320m", lent=lent()) as nodes, contextlib.ExitStack() as stack:
         for node in nodes.nodes:
             stack.enter_context(engine_in(node))
         socket = f"unix://{nodes.a.path(SOCKET)}"

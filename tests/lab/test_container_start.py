@@ -12,7 +12,7 @@ import pytest
 
 from tests.contract.dockerd import missing, python_image
 from tests.lab.cli import Cli
-from tests.lab.engines import SOCKET, docker, engine_in
+from tests.lab.engines import SOCKET, docker, engine_in, lent
 from tests.lab.memory import anonymous, evidence, has_available, meminfo_of_ours
 from tests.lab.node import SMALL_DISK, until
 from tests.lab.nodes import Lab
@@ -52,7 +52,7 @@ class EngineOf:
 def lab(lab_ground: None) -> Iterator[Lab]:
     if reason := missing():
         pytest.skip(f"not run: {reason}")
-    with Lab.up(small_disk_size="320m") as nodes, contextlib.ExitStack() as stack:
+    with Lab.up(small_disk_size="320m", lent=lent()) as nodes, contextlib.ExitStack() as stack:
         for node in nodes.nodes:
             stack.enter_context(engine_in(node))
             stranger(node)

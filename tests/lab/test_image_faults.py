@@ -11,7 +11,7 @@ import pytest
 
 from tests.contract.dockerd import busybox_image, missing, python_image
 from tests.lab.cli import Begun, Cli, Said
-from tests.lab.engines import SOCKET, docker, engine_in
+from tests.lab.engines import SOCKET, docker, engine_in, lent
 from tests.lab.node import until
 from tests.lab.nodes import Lab
 from tests.lab.people import GUEST, MEMBER, settle
@@ -36,7 +36,7 @@ PYTHON = "sparkctl-python:1"
 def lab(lab_ground: None) -> Iterator[Lab]:
     if reason := missing():
         pytest.skip(f"not run: {reason}")
-    with Lab.up(small_disk_size="320m") as nodes, contextlib.ExitStack() as stack:
+    with Lab.up(small_disk_size="320m", lent=lent()) as nodes, contextlib.ExitStack() as stack:
         for node in nodes.nodes:
             settle(node)
             stack.enter_context(engine_in(node))
