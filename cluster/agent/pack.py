@@ -22,8 +22,9 @@ from typing import Any
 
 from cluster.agent.pack_check import check, crc_of
 from cluster.agent.pack_chunks import in_parallel, keep_sums, progress, sync_folder
-from cluster.agent.pack_job import PAGE, Job, Refused, say
+from cluster.agent.pack_job import PAGE, Job
 from cluster.agent.pack_rows import Log, Reader, Target
+from cluster.agent.say import Refused, say
 
 
 def pack(job: Job, threads: int, spare: int) -> None:

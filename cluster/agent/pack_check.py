@@ -12,7 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from cluster.agent.pack_chunks import in_parallel, keep_sums, progress
-from cluster.agent.pack_job import MAGIC, PAGE, ROW, SCALE, WEIGHT, Job, refuse
+from cluster.agent.pack_job import MAGIC, PAGE, ROW, SCALE, WEIGHT, Job
+from cluster.agent.say import refuse
 
 
 def read_sums(job: Job) -> list[int] | None:

@@ -9,8 +9,9 @@ import threading
 import time
 from typing import Any, Iterator
 
-from cluster.agent.pack_job import Job, say
+from cluster.agent.pack_job import Job  # noqa: TC001  # parts are joined as they are
 from cluster.agent.pack_rows import Reader
+from cluster.agent.say import say
 
 OFTEN, SELDOM = 0.2, 4.0  # seconds between two batches
 WORTH = 20  # times as long as the last batch took to be made durable: while that is done, the disk does little else

@@ -2,31 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import os
 import struct
 import zlib
-from typing import Any, NoReturn
+from typing import Any
 
 PAGE = 4096
 WEIGHT, SCALE = 256, 8
 ROW = WEIGHT + SCALE
 PAGE_ROWS = 15
 MAGIC = {"dense": b"DSV1EN41", "paged": b"SPKPAGE1"}
-
-
-class Refused(Exception):
-    def __init__(self, fault: str, text: str) -> None:
-        super().__init__(text)
-        self.fault = fault
-
-
-def refuse(fault: str, text: str) -> NoReturn:
-    raise Refused(fault, text)
-
-
-def say(kind: str, **values: Any) -> None:
-    print(json.dumps(dict(values, kind=kind)), flush=True)
 
 
 class Job:

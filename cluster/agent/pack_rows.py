@@ -11,7 +11,8 @@ import os
 import struct
 import zlib
 
-from cluster.agent.pack_job import PAGE, PAGE_ROWS, ROW, SCALE, WEIGHT, Job, refuse
+from cluster.agent.pack_job import PAGE, PAGE_ROWS, ROW, SCALE, WEIGHT, Job
+from cluster.agent.say import refuse
 
 
 class Window:

@@ -23,5 +23,14 @@ def program(*parts: str) -> bytes:
 
 def agent(name: str, parameters: Any, limit: float = 30.0) -> Command:
     """Nothing has to lie on the node for it, and what runs there is always of our own version."""
+    return _sent(source(name), parameters, limit)
+
+
+def agent_of(parts: tuple[str, ...], parameters: Any, limit: float = 30.0) -> Command:
+    """The same, of parts that make one program."""
+    return _sent(program(*parts), parameters, limit)
+
+
+def _sent(text: bytes, parameters: Any, limit: float) -> Command:
     argv = ("python3", "-IS", "-", json.dumps(parameters, separators=(",", ":")))
-    return Command(argv, stdin=source(name), limit=Seconds(limit))
+    return Command(argv, stdin=text, limit=Seconds(limit))

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 
-from cluster.app.agents import agent
+from cluster.app.agents import agent, agent_of
 from cluster.app.observe import told
 from cluster.app.session import OpenNode, Session, locate
 from cluster.errors import Locked, Refused, SettingsError, StepFailed, Unreadable
@@ -15,7 +15,7 @@ from cluster.model.packs import Made, PackFile
 from cluster.model.settings import NodeSettings, Settings
 from cluster.model.units import format_bytes
 from cluster.node.base import Node
-from cluster.weights.assembly import Assembly, as_order
+from cluster.weights.assembly import ASSEMBLER, Assembly, as_order
 from cluster.weights.safetensors import Header, check_size, header_end, read_header
 
 FIRST_LOOK = 64 * 1024  # holds most headers whole
@@ -211,7 +211,7 @@ def carry_out(
             case _:
                 files.append(PackFile(said["name"], Made.FAILED, 0, 0.0, said["text"]))
 
-    result = node.stream(agent("assemble", request, LONG), listen)
+    result = node.stream(agent_of(ASSEMBLER, request, LONG), listen)
     if busy:
         raise Locked(busy[0], where=node.name, fix="wait until it has ended, then run this again")
     if result.exit not in (0, 1) or (result.exit == 1 and not any(one.made is Made.FAILED for one in files)):

@@ -13,7 +13,7 @@ from functools import partial
 from itertools import product
 from pathlib import Path
 
-from cluster.agent import assemble
+from cluster.app.agents import program
 from cluster.app.coalesce import Wanted as Joining
 from cluster.app.coalesce import coalesce
 from cluster.app.packs import Order
@@ -23,7 +23,7 @@ from cluster.model.need import Need
 from cluster.model.settings import NodeSettings
 from cluster.node.base import Node
 from cluster.node.local import LocalNode
-from cluster.weights.assembly import as_order
+from cluster.weights.assembly import ASSEMBLER, as_order
 from cluster.weights.relay import Rules, relaid
 from cluster.weights.safetensors import read_header
 from tests.bench.measure import Result, load, say
@@ -140,9 +140,11 @@ def _peak(base: Path, size: int) -> int:
     order.write_bytes(as_order(made))
     request = {"folder": str(folder / "new"), "orders": [str(order)], "links": [], "digest": [], "threads": 1,
                "verify": True, "sums": True, "size": size}  # fmt: skip
+    text = folder / "program.py"
+    text.write_bytes(program(*ASSEMBLER))
     watched = (
         f"import runpy, sys; sys.argv = ['assemble', {json.dumps(request)!r}]\n"
-        f"try: runpy.run_path({assemble.__file__!r}, run_name='__main__')\n"
+        f"try: runpy.run_path({str(text)!r}, run_name='__main__')\n"
         "except SystemExit as end: assert not end.code\n"
         "print(next(line for line in open('/proc/self/status') if line.startswith('VmHWM:')), file=sys.stderr)"
     )

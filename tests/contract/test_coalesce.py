@@ -20,6 +20,7 @@ from cluster.model.settings import NodeSettings
 from cluster.node.base import Node
 from cluster.node.local import LocalNode
 from cluster.weights.coalesce import MANIFEST
+from tests.contract import assembler
 from tests.packs import index, linear, tensors, write_shard
 
 numpy = pytest.importorskip("numpy", reason="not run: the package numpy is not installed")
@@ -79,7 +80,10 @@ def made(report: PackReport) -> dict[str, Made]:
     return {one.name: one.made for one in report.files}
 
 
-def test_joined_tensors_are_what_numpy_joins(pack):
+@pytest.mark.parametrize("block", ["1 << 20", "5 << 10", "1 << 10"])
+def test_joined_tensors_are_what_numpy_joins(pack, monkeypatch, block):
+    """In blocks of all, of some, and of less than one of the rounds of rows, 1536 bytes here."""
+    assembler.change(monkeypatch, {b"BLOCK = 1 << 20": f"BLOCK = {block}".encode()})
     assert join(pack).ok
     for layer in range(2):
         new = library.load_file(pack.parent / "tp1" / f"layer{layer}-tp1-rank0.safetensors")

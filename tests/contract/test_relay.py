@@ -22,6 +22,7 @@ from cluster.node.local import LocalNode
 from cluster.node.open import open_node
 from cluster.weights.relay import PAD, Rules
 from cluster.weights.safetensors import BadShard, read_header
+from tests.contract import assembler
 from tests.packs import index, linear, noise, odd, shard_bytes, tensors, write_shard
 
 safetensors = pytest.importorskip("safetensors", reason="not run: the package safetensors is not installed")
@@ -232,24 +233,15 @@ def test_a_dry_run_writes_nothing(lay, tmp_path):
 
 def test_a_flipped_byte_is_seen_before_the_file_gets_its_name(lay, pack, tmp_path, monkeypatch):
     """The comparison is with the source as it is then: a copy that differs never appears."""
-    import cluster.app.agents as agents
-
     writes = b'            os.ftruncate(writer.file, order["size"])\n'
     flips = b"            os.pwrite(writer.file, b'?', order['size'] - 1)\n"
-    broken = agents.source("assemble").replace(writes, writes + flips, 1)
-    monkeypatch.setattr(agents, "source", lambda name: broken if name == "assemble" else _source(name))
+    assembler.change(monkeypatch, {writes: writes + flips})
     report = lay()
     failed = [one for one in report.files if one.made is Made.FAILED]
     assert [one.name for one in failed] == [ALL[1], ALL[2]]
     assert "are not the source's" in failed[0].detail
     assert not (tmp_path / "new" / ALL[1]).exists()
     assert (tmp_path / "new" / ALL[3]).exists()
-
-
-def _source(name: str) -> bytes:
-    from importlib.resources import files
-
-    return files("cluster.agent").joinpath(f"{name}.py").read_bytes()
 
 
 def test_orders_are_gone_when_all_is_well(lay, tmp_path):
@@ -326,17 +318,16 @@ def test_wrong_inputs_change_nothing(wrong, pack, lay, tmp_path):
 
 def test_the_kernel_need_not_copy_from_file_to_file(lay, pack, tmp_path, monkeypatch):
     """A file system without copy_file_range, and pieces larger than a buffer."""
-    import cluster.app.agents as agents
-
-    plain = agents.source("assemble")
-    for old, new in (
-        (b"BLOCK = 4 << 20", b"BLOCK = 1 << 10"),
-        (b"LARGE = 1 << 20", b"LARGE = 1 << 9"),
-        (b"os.copy_file_range(", b"lacking("),
-        (b"class Refused", b"def lacking(*_):\n    raise OSError(errno.ENOSYS, 'none')\n\n\nclass Refused"),
-    ):
-        plain = plain.replace(old, new, 1)
-    monkeypatch.setattr(agents, "source", lambda name: plain if name == "assemble" else _source(name))
+    lacking = b"def lacking(*_):\n    raise OSError(errno.ENOSYS, 'none')\n\n\n"
+    assembler.change(
+        monkeypatch,
+        {
+            b"BLOCK = 1 << 20": b"BLOCK = 1 << 10",
+            b"LARGE = 1 << 20": b"LARGE = 1 << 9",
+            b"os.copy_file_range(": b"lacking(",
+            b"class Writer:": lacking + b"class Writer:",
+        },
+    )
     lay(order=Order(threads=1))
     assert everything(tmp_path / "new" / ALL[1]) == everything(pack / ALL[1])
 
