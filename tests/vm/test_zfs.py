@@ -109,6 +109,7 @@ def clean(pair: Pair) -> None:
             "zfs destroy -r $d 2>/dev/null; done; true",
             timeout=300,
         )
+    pair.b.run("rmdir /data/m /data 2>/dev/null; true")
 
 
 def test_a_copy_is_read_in_a_container_a_second_attach_does_nothing_and_a_detach_restores(zfs: Zfs) -> None:
@@ -127,6 +128,7 @@ def test_a_copy_is_read_in_a_container_a_second_attach_does_nothing_and_a_detach
     assert len(zfs.snapshots(zfs.pair.b, COPY)) == len(zfs.snapshots(zfs.pair.a, SOURCE)) == 2
     zfs.shared("--detach")
     assert zfs.pair.b.run(f"zfs list {COPY}", check=False).returncode == 1
+    assert zfs.pair.b.run("ls -d /data", check=False).stdout == ""
     assert zfs.snapshots(zfs.pair.a, SOURCE) == []
     assert zfs.pair.a.run(SUMS).stdout != ours
     assert zfs.shared("--detach")["steps"] == 0
@@ -229,6 +231,29 @@ def test_a_user_without_rights_is_told_which_and_what_only_root_may_do(zfs: Zfs)
     b.run(told["fix"].removeprefix("on worker: ").replace("sudo ", ""))
     zfs.shared(**as_plain)
     assert zfs.is_equal()
+
+
+def test_an_encrypted_dataset_goes_as_it_lies_and_is_read_once_its_key_is_there(zfs: Zfs) -> None:
+    a, b, key = zfs.pair.a, zfs.pair.b, "5a" * 32
+    a.run(f"zfs destroy -r {SOURCE} && cat > /root/key", input=key)
+    secret = "-o encryption=aes-256-gcm -o keyformat=hex -o keylocation=file:///root/key"
+    a.run(f"zfs create {secret} -o recordsize=1M -o atime=off -o mountpoint={MODEL} {SOURCE}")
+    zfs.write("model-1.safetensors", 20)
+    told = zfs.refused()
+    assert (told["what"], told["where"]) == ("its key is not loaded", f"worker:{COPY}")
+    seen = "zfs get -H -o value encryption,encryptionroot,keystatus,mounted"
+    assert b.run(f"{seen} {COPY}").stdout.split() == ["aes-256-gcm", COPY, "unavailable", "no"]
+    b.run(told["fix"].removeprefix("on worker: sudo "), input=key)
+    zfs.shared()
+    assert zfs.is_equal()
+    zfs.write("model-2.safetensors", 10)
+    before = zfs.received()
+    zfs.shared()
+    assert zfs.received() - before < 15 * MIB
+    assert zfs.is_equal()
+    assert b.run(f"{seen} {COPY}").stdout.split() == ["aes-256-gcm", COPY, "available", "yes"]
+    zfs.shared("--detach")
+    assert b.run(f"zfs list {COPY}", check=False).returncode == 1
 
 
 def test_after_a_reboot_of_the_head_a_share_finds_all_as_it_was(zfs: Zfs) -> None:
