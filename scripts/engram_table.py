@@ -18,7 +18,7 @@ import torch
 from spark_overlay import engram_layout
 from spark_overlay.row_store import Engine, Options, RowStore, Table
 
-from cluster.runtime.bundle import bundle
+from cluster.model.bundle import bundle
 from cluster.weights.engram import Source
 from cluster.weights.packed import PACKER, Packed, pack_file
 

@@ -5,9 +5,9 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
+from cluster.model.bundle import bundle
 from cluster.model.steps import Command
 from cluster.model.units import Seconds
-from cluster.runtime.bundle import bundle
 
 
 @cache

@@ -5,10 +5,10 @@ from functools import cache
 
 from cluster.app.agents import source
 from cluster.app.ledger import MemoryPlan
+from cluster.model.bundle import bundle
 from cluster.model.settings import Settings
 from cluster.plan.guard import PARTS, GuardSteps, guard_steps
 from cluster.runtime.base import LaunchSpec
-from cluster.runtime.bundle import bundle
 
 
 @cache

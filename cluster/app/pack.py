@@ -15,6 +15,7 @@ from cluster.app.pace import REAL, Pace
 from cluster.app.session import OpenNode, Session, raise_all
 from cluster.app.stages import Stages
 from cluster.errors import Refused, SettingsError, SparkctlError, StepFailed
+from cluster.model.bundle import bundle
 from cluster.model.engram import EngramReport, PackedFile, PackedState, TablesFolder
 from cluster.model.events import Emit, Progress, Severity, Told
 from cluster.model.settings import Settings
@@ -31,7 +32,6 @@ from cluster.plan.pack import (
     packed_folder,
 )
 from cluster.probe.tables import TablesSeen
-from cluster.runtime.bundle import bundle
 from cluster.weights.packed import PACKER, pack_file
 
 STAGE = "pack"

@@ -12,6 +12,7 @@ from cluster.app.agents import agent, source
 from cluster.app.observe import told
 from cluster.app.registry import NoRegistry, pull, push, registry
 from cluster.errors import Refused, SparkctlError, StepFailed, Unreachable
+from cluster.model.bundle import bundle
 from cluster.model.containers import EngineSeen, ImageSeen
 from cluster.model.events import Bound, Emit, Progress, Severity, Told
 from cluster.model.images import ImageShipped
@@ -23,7 +24,6 @@ from cluster.node.engine import Engine
 from cluster.node.failures import NoSpace
 from cluster.plan.image import missing_layers
 from cluster.plan.image_room import Disk, EngineSaid, Need, choose_way, engine_said, platform_words
-from cluster.runtime.bundle import bundle
 
 LONGEST = Seconds(6 * 3600)
 STAGE = "image"

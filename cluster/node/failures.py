@@ -2,7 +2,7 @@
 
 import re
 
-from cluster.agent.wrap import EXTRA_DIRS
+from cluster.agent.wrap_find import EXTRA_DIRS
 from cluster.errors import StepFailed, ToolMissing
 from cluster.model.steps import Command
 from cluster.node.base import Result

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, cast
 
 import psutil
 
-from cluster.agent import wrap
+from cluster.agent.wrap_files import read_file, write_file
 from cluster.errors import SparkctlError, Unreachable
 from cluster.model.facts import Memory
 from cluster.model.steps import Command
@@ -68,13 +68,13 @@ class LocalNode:
 
     def read(self, path: str, start: int = 0, length: int | None = None) -> bytes:
         try:
-            return b"".join(wrap.read_file(path, start, length))
+            return b"".join(read_file(path, start, length))
         except OSError as error:
             raise self._file_failure("read", path, error) from error
 
     def write(self, path: str, data: bytes, mode: int) -> None:
         try:
-            wrap.write_file(path, data, mode)
+            write_file(path, data, mode)
         except OSError as error:
             raise self._file_failure("write", path, error) from error
 

@@ -7,6 +7,7 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
+from cluster.model.bundle import bundle
 from cluster.model.steps import Command
 
 # Reads from fd 0 exactly, never ahead: what follows the source belongs to it. It has no quote, backslash, dollar or
@@ -15,13 +16,15 @@ BOOT = (
     "import os;r=lambda n:(lambda d:d+r(n-len(d))if d else d)(os.read(0,n))if n else bytes();"
     "g=dict();exec(r(int(r(8))),g);g[str().join(map(chr,(109,97,105,110)))]()"  # main
 )
+# The wrapper's parts, as they are joined.
+WRAPPER = ("wrap_line", "wrap_find", "wrap_files", "wrap_copy", "wrap_call", "wrap")
 ALIVE = b"."
 STOP = b"s"
 
 
 @cache
 def _source() -> bytes:
-    return resources.files("cluster.agent").joinpath("wrap.py").read_bytes()
+    return bundle(resources.files("cluster.agent").joinpath(f"{part}.py").read_bytes() for part in WRAPPER)
 
 
 def run_request(command: Command, marker: str, patience: float | None) -> bytes:

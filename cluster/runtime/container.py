@@ -8,12 +8,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import PurePosixPath
 
+from cluster.model.bundle import bundle
 from cluster.model.containers import LABEL, Box, ContainerSpec, Mount, Seccomp
 from cluster.model.deployment import DeploymentId, rank_dir
 from cluster.model.steps import Command, CreateContainer, Run, Step, Write
 from cluster.model.units import Bytes, Seconds
 from cluster.runtime.base import LaunchSpec, RankSpec
-from cluster.runtime.bundle import bundle
 from cluster.runtime.native import NativeRuntime, box_name
 
 SECRETS = PurePosixPath("/run/sparkctl")

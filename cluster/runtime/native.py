@@ -8,11 +8,11 @@ from hashlib import sha256
 from pathlib import PurePosixPath
 from typing import Any
 
+from cluster.model.bundle import bundle
 from cluster.model.deployment import DeploymentId, rank_dir
 from cluster.model.steps import Command, Run, Step, Write
 from cluster.model.units import Seconds
 from cluster.runtime.base import LaunchSpec, LogSource, RankSpec
-from cluster.runtime.bundle import bundle
 
 RANK_PARTS = ("own", "box", "log", "shim", "prune", "rank")
 LOOK_PARTS = ("own", "tail", "head", "stacks", "wires", "look")

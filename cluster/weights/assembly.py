@@ -8,7 +8,7 @@ from typing import Any
 
 from cluster.weights.safetensors import LENGTH_FIELD
 
-# The program that writes it, part by part, as `runtime.bundle` joins them.
+# The program that writes it, part by part, as `model.bundle` joins them.
 ASSEMBLER = ("say", "assemble_pieces", "assemble_write", "assemble")
 HEADER_GRID = 8  # the library itself pads headers to this
 

@@ -19,7 +19,7 @@ PAGE_NUMBER = 8  # bytes
 CHECKSUM = 4
 # What is read, written and has one checksum at a time, 2 MiB: whole pages of the file in either layout.
 CHUNK_ROWS = 7_680
-# The packer's program, part by part, as `runtime.bundle` joins them.
+# The packer's program, part by part, as `model.bundle` joins them.
 PACKER = ("say", "pack_job", "pack_rows", "pack_chunks", "pack_check", "pack")
 
 _FIELDS = struct.Struct("<8s5Q")

@@ -19,7 +19,7 @@ from typing import Any
 
 from cluster.app.agents import source
 from cluster.app.guard import program as guard_program
-from cluster.runtime.bundle import bundle
+from cluster.model.bundle import bundle
 from cluster.runtime.native import LOOK_PARTS, RANK_PARTS
 
 MIB = 1 << 20

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from cluster.runtime.bundle import bundle
+from cluster.model.bundle import bundle
 from cluster.weights.packed import PACKER
 from tests.overlay.tables import packed, write_shard
 

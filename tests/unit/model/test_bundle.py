@@ -4,14 +4,15 @@ from pathlib import Path
 
 import pytest
 
+from cluster.model.bundle import bundle
+from cluster.node.wire import WRAPPER
 from cluster.plan.guard import PARTS as GUARD_PARTS
-from cluster.runtime.bundle import bundle
 from cluster.runtime.native import LOOK_PARTS, RANK_PARTS
 from cluster.weights.assembly import ASSEMBLER
 from cluster.weights.packed import PACKER
 
 AGENT = Path(__file__).parents[3] / "cluster" / "agent"
-PARTS = pytest.mark.parametrize("parts", [RANK_PARTS, LOOK_PARTS, GUARD_PARTS, PACKER, ASSEMBLER])
+PARTS = pytest.mark.parametrize("parts", [RANK_PARTS, LOOK_PARTS, GUARD_PARTS, PACKER, ASSEMBLER, WRAPPER])
 
 
 def program(parts: tuple[str, ...]) -> ast.Module:
