@@ -11,6 +11,7 @@ from cluster.agent.say import refuse
 # The memory of a thread is three of these. Measured in a virtual machine with 4 MiB: the same join took two to three
 # times the system time, spent in the copy from a block into the page cache.
 BLOCK = 1 << 20
+MIXED = "files of two packs are mixed, download them again"
 VECTORS = 1024  # the most buffers that one readv takes
 
 
@@ -90,7 +91,10 @@ class Piece:
             other = spare[:length]
             self.sources.fill(source, [other], start + offset)
             if bytes(other) != bytes(view):
-                refuse("NOT_EQUAL", "%s differs between the ranks, and must not: %s" % (self.tensor, self.names()))
+                refuse(
+                    "NOT_EQUAL",
+                    "%s differs between the ranks, and must not: %s; %s" % (self.tensor, self.names(), MIXED),
+                )
 
     def weave(self, view: memoryview, offset: int) -> None:
         count, run = len(self.parts), self.run

@@ -6,9 +6,22 @@ from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import Any
 
-from cluster.app.packs import RESERVE, Folder, Link, Order, Outcome, carry_out, demand, folder, pack, pack_node, shards
+from cluster.app.packs import (
+    RESERVE,
+    Folder,
+    Link,
+    Order,
+    Outcome,
+    carry_out,
+    demand,
+    folder,
+    json_object,
+    pack,
+    pack_node,
+    shards,
+)
 from cluster.app.session import OpenNode
-from cluster.errors import Refused, SettingsError
+from cluster.errors import SettingsError
 from cluster.model.events import Emit, Severity, Told
 from cluster.model.packs import Made, PackFile, PackReport
 from cluster.model.settings import Settings
@@ -56,11 +69,17 @@ def coalesce(settings: Settings, open_one: OpenNode, emit: Emit, wanted: Wanted)
     with pack_node(settings, open_one) as node:
         source, target = pack(node, wanted.source), folder(node, wanted.target)
         if source.path == target.path:
-            raise SettingsError("the new pack cannot lie where the old one does", where=f"{node.name}:{target.path}")
-        texts = _Texts(*(_json(node, source, name) for name in (CONFIG, QUANTIZED, INDEX)))
+            raise SettingsError(
+                "the new pack cannot lie where the old one does",
+                where=f"{node.name}:{target.path}",
+                fix="name another folder for it",
+            )
         where = f"{node.name}:{source.path}"
+        config = json_object(node, source.path / CONFIG)
+        ranks = ranks_of(config, where)
+        texts = _Texts(config, *(json_object(node, source.path / name) for name in (QUANTIZED, INDEX)))
         found = {one.name: one for one in shards(node, source)}
-        parts = sliced(((one.name, one.header) for one in found.values()), ranks_of(texts.config, where), where)
+        parts = sliced(((one.name, one.header) for one in found.values()), ranks, where)
         made = tuple(
             coalesced(family, [str(found[file].path) for file, _ in family.files], where) for family in parts.families
         )
@@ -95,7 +114,9 @@ def check(settings: Settings, open_one: OpenNode, emit: Emit, path: str) -> Pack
     with pack_node(settings, open_one) as node:
         target = pack(node, path)
         where = f"{node.name}:{target.path / MANIFEST}"
-        listed = manifest_files(_json(node, target, MANIFEST), where)
+        listed = manifest_files(
+            json_object(node, target.path / MANIFEST, absent="name a folder that coalesce made"), where
+        )
         sizes = {one.name: one.size for one in target.shards}
         wrong = {
             name: "is missing" if name not in sizes else f"has {sizes[name]} bytes, the manifest says {size}"
@@ -122,7 +143,7 @@ def _todo(
     """What must be written, and what is there: its header and size, and its digest where a manifest has one."""
     complete = [one for one in made if _is_complete(node, target, one)]
     if complete and wanted.order.sums and target.named(MANIFEST):
-        listed = manifest_files(_json(node, target, MANIFEST), f"{node.name}:{target.path / MANIFEST}")
+        listed = manifest_files(json_object(node, target.path / MANIFEST), f"{node.name}:{target.path / MANIFEST}")
         seen = carry_out(node, _silent, "check", target.path, (), (), ORDER, [one.name for one in complete]).sums
         complete = [one for one in complete if listed.get(one.name, (0, seen[one.name]))[1] == seen[one.name]]
     names = tuple(one.name for one in complete)
@@ -183,16 +204,3 @@ def _write_manifest(
 def _tensor_bytes(parts: Sliced, made: tuple[Assembly, ...]) -> int:
     carried = sum(one.end - one.start for _, header in parts.carried for one in header.tensors)
     return carried + sum(one.size - len(one.header) for one in made)
-
-
-def _json(node: Node, lying: Folder, name: str) -> dict[str, Any]:
-    where = f"{node.name}:{lying.path / name}"
-    if lying.named(name) is None:
-        raise SettingsError("is not there, and is needed", where=where, fix="download it with the weights")
-    try:
-        found = json.loads(node.read(str(lying.path / name)))
-    except ValueError as error:
-        raise Refused(f"is not JSON: {error}", where=where, fix="download it again") from error
-    if not isinstance(found, dict):
-        raise Refused("is not a JSON object", where=where, fix="download it again")
-    return found

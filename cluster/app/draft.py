@@ -2,16 +2,15 @@
 
 import json
 from dataclasses import dataclass, replace
-from typing import Any
+from pathlib import PurePosixPath
 
-from cluster.app.packs import RESERVE, Order, carry_out, demand, folder, pack, pack_node, shards
+from cluster.app.packs import RESERVE, Order, carry_out, demand, folder, json_object, pack, pack_node, shards
 from cluster.app.session import OpenNode
-from cluster.errors import Refused, SettingsError, StepFailed
+from cluster.errors import Refused, StepFailed
 from cluster.model.events import Emit
 from cluster.model.packs import Made, PackFile, PackReport
 from cluster.model.settings import Settings
 from cluster.model.steps import Command
-from cluster.node.base import Node
 from cluster.weights.draft import FILE, PLAN, chosen, draft, draft_config, draft_index, draft_plan, must_be
 from cluster.weights.safetensors import read_header
 
@@ -42,9 +41,10 @@ def make_draft(settings: Settings, open_one: OpenNode, emit: Emit, wanted: Wante
             raise Refused(
                 "the draft's folder is there already", where=f"{node.name}:{target.path}", fix="remove it first"
             )
-        config = _json(node, str(source.path / CONFIG))
+        config = json_object(node, source.path / CONFIG)
         must_be(wanted.experts, config, where)
-        kept = chosen(_json(node, wanted.plan), wanted.experts, wanted.structured, f"{node.name}:{wanted.plan}")
+        plan = json_object(node, PurePosixPath(wanted.plan), absent="check --plan")
+        kept = chosen(plan, wanted.experts, wanted.structured, f"{node.name}:{wanted.plan}")
         headers = ((str(one.path), one.header) for one in shards(node, source))
         made = draft(headers, kept, config["n_routed_experts"], where)
         report = PackReport(
@@ -73,13 +73,3 @@ def make_draft(settings: Settings, open_one: OpenNode, emit: Emit, wanted: Wante
                 evidence=result.err_text.splitlines()[-3:],
             )  # fmt: skip
         return replace(report, done=True, files=outcome.files, manifest=str(target.path / PLAN))
-
-
-def _json(node: Node, path: str) -> dict[str, Any]:
-    try:
-        found = json.loads(node.read(path))
-    except ValueError as error:
-        raise Refused(f"is not JSON: {error}", where=f"{node.name}:{path}", fix="download it again") from error
-    if not isinstance(found, dict):
-        raise SettingsError("is not a JSON object", where=f"{node.name}:{path}")
-    return found

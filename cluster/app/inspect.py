@@ -1,13 +1,13 @@
 """`inspect`: what a pack holds, and what a loader would trip over; reads headers and markers, never the weights."""
 
 import json
-from typing import Any
+from pathlib import PurePosixPath
 
 from cluster.app.agents import agent
 from cluster.app.observe import told
-from cluster.app.packs import Folder, pack, pack_node, shards
+from cluster.app.packs import Folder, json_object, pack, pack_node, shards
 from cluster.app.session import OpenNode
-from cluster.errors import Refused, SettingsError
+from cluster.errors import Refused
 from cluster.model.packs import InspectReport
 from cluster.model.settings import Settings
 from cluster.node.base import Node
@@ -46,7 +46,7 @@ def inspect(settings: Settings, open_one: OpenNode, path: str, k_map: str = "") 
         problems += _marker_faults(node, lying)
         indexed, notes = _against_index(node, lying, held)
         problems += indexed + _against_config(node, lying, held, tuple(one.header for one in found), exl3)
-        notes += map_differences(exl3, _json(node, k_map)) if k_map else ()
+        notes += map_differences(exl3, json_object(node, PurePosixPath(k_map), absent="check --k-map")) if k_map else ()
     pads = sum(is_pad(name) for name in held.tensors)
     return InspectReport(
         pack=str(lying.path),
@@ -73,7 +73,7 @@ def _against_index(node: Node, lying: Folder, held: Contents) -> tuple[tuple[str
     """Problems and notes. A pack in one file needs no index."""
     if lying.named(INDEX) is None:
         return (), () if len(set(held.files.values())) <= 1 else (f"there is no {INDEX}",)
-    missing, surplus = index_faults(held, _json(node, str(lying.path / INDEX)).get("weight_map", {}))
+    missing, surplus = index_faults(held, json_object(node, lying.path / INDEX).get("weight_map", {}))
     problems = []
     if missing:
         problems.append(f"{len(missing)} tensors of the index are not where it says: {some(missing)}")
@@ -87,14 +87,15 @@ def _against_config(
 ) -> tuple[str, ...]:
     problems: list[str] = []
     if lying.named(QUANTIZED) is not None:
-        storage = _json(node, str(lying.path / QUANTIZED)).get("tensor_storage", {})
+        storage = json_object(node, lying.path / QUANTIZED).get("tensor_storage", {})
         wrong = storage_faults(held, storage)
         problems += [some(wrong)] if wrong else []
     if lying.named(CONFIG) is None:
         return (*problems, f"there is no {CONFIG}")
-    block = _json(node, str(lying.path / CONFIG)).get("quantization_config", {})
+    block = json_object(node, lying.path / CONFIG).get("quantization_config") or {}
     if exl3 and block.get("quant_method") != "exl3":
-        problems.append(f"config.json says {block.get('quant_method')}, the pack is EXL3: sparkctl packconfig mends it")
+        said_to_be = block.get("quant_method") or "no quantization"
+        problems.append(f"config.json says {said_to_be}, the pack is EXL3: sparkctl packconfig mends it")
     if "layer_bits" in block:
         said = {int(layer): int(bits) for layer, bits in block["layer_bits"].items()}
         problems += _other_widths(headers, str(lying.path), said, int(block.get("bits", BASE_BITS)))
@@ -112,13 +113,3 @@ def _other_widths(headers: tuple[Header, ...], where: str, said: dict[int, int],
         if said.get(layer, base) != bits
     ]
     return [some(wrong)] if wrong else []
-
-
-def _json(node: Node, path: str) -> dict[str, Any]:
-    try:
-        found = json.loads(node.read(path))
-    except ValueError as error:
-        raise SettingsError(f"is not JSON: {error}", where=f"{node.name}:{path}") from error
-    if not isinstance(found, dict):
-        raise SettingsError("is not a JSON object", where=f"{node.name}:{path}")
-    return found

@@ -1,11 +1,9 @@
 """`packconfig`: put the quantization block that a mixed-width pack needs into its config.json, after a backup."""
 
 import difflib
-import json
 
-from cluster.app.packs import pack, pack_node, shards
+from cluster.app.packs import json_object, pack, pack_node, shards
 from cluster.app.session import OpenNode
-from cluster.errors import Refused, SettingsError
 from cluster.model.packs import PackConfigReport
 from cluster.model.settings import Settings
 from cluster.weights.packconfig import Route, as_text, expert_bits, layer_bits, repaired
@@ -20,22 +18,14 @@ def packconfig(
     """The first state is kept once, and never again: a second run must not take ours for it."""
     with pack_node(settings, open_one) as node:
         lying = pack(node, path)
-        where = f"{node.name}:{lying.path / CONFIG}"
-        there = lying.named(CONFIG)
-        if there is None:
-            raise SettingsError("the pack has no config.json", where=where, fix="download it with the weights")
-        data = node.read(str(lying.path / CONFIG))
-        try:
-            config = json.loads(data)
-        except ValueError as error:
-            raise Refused(f"is not JSON: {error}", where=where, fix="download config.json again") from error
-        bits = expert_bits((one.header for one in shards(node, lying)), str(lying.path))
+        config = json_object(node, lying.path / CONFIG)
+        bits = expert_bits((one.header for one in shards(node, lying)), f"{node.name}:{lying.path}")
         made = repaired(config, bits, route)
         changed = made != config
         backup = lying.named(BACKUP)
         if changed and not dry:
             if backup is None:
-                node.write(str(lying.path / BACKUP), data, 0o644)
+                node.write(str(lying.path / BACKUP), node.read(str(lying.path / CONFIG)), 0o644)
             node.write(str(lying.path / CONFIG), as_text(made).encode(), 0o644)
     return PackConfigReport(
         str(lying.path),

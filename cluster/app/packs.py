@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
+from typing import Any
 
 from cluster.app.agents import agent, agent_of
 from cluster.app.observe import told
@@ -15,6 +16,7 @@ from cluster.model.packs import Made, PackFile
 from cluster.model.settings import NodeSettings, Settings
 from cluster.model.units import format_bytes
 from cluster.node.base import Node
+from cluster.node.failures import NoSuchFile
 from cluster.weights.assembly import ASSEMBLER, Assembly, as_order
 from cluster.weights.safetensors import Header, check_size, header_end, read_header
 
@@ -95,9 +97,11 @@ def pack(node: Node, path: str) -> Folder:
     """A folder that must be there and hold weights."""
     found = folder(node, path)
     if not found.present:
-        raise SettingsError("there is no such folder", where=f"{node.name}:{path}")
+        raise SettingsError("there is no such folder", where=f"{node.name}:{found.path}", fix="check the path")
     if not found.shards:
-        raise SettingsError("the folder holds no *.safetensors", where=f"{node.name}:{found.path}")
+        raise SettingsError(
+            "the folder holds no *.safetensors", where=f"{node.name}:{found.path}", fix="name the folder of the shards"
+        )
     for one in found.shards:
         if one.kind == "dangling":
             raise Refused(
@@ -106,6 +110,20 @@ def pack(node: Node, path: str) -> Folder:
                 evidence=(f"{one.name} -> {one.target}",),
                 fix="download the file again; a pruned or moved download cache leaves such links",
             )
+    return found
+
+
+def json_object(node: Node, path: PurePosixPath, *, absent: str = "download it with the weights") -> dict[str, Any]:
+    """The JSON object of a file. `absent` is what to do when it is not there."""
+    where = f"{node.name}:{path}"
+    try:
+        found = json.loads(node.read(str(path)))
+    except NoSuchFile as error:
+        raise SettingsError(f"there is no {path.name}", where=where, fix=absent) from error
+    except ValueError as error:
+        raise Refused(f"{path.name} is not JSON: {error}", where=where, fix="download it again") from error
+    if not isinstance(found, dict):
+        raise Refused(f"{path.name} is not a JSON object", where=where, fix="download it again")
     return found
 
 

@@ -63,7 +63,7 @@ def read_set(name: str) -> PatchSet:
         data, where = resources.files("cluster.patches").joinpath(f"{name}.yaml").read_bytes(), name
     else:
         raise SettingsError(
-            f"there is no set of patches {name}", evidence=(f"sets: {', '.join(patch_sets())}, or a YAML file",)
+            f"there is no set of patches {name}", fix=f"name one of {', '.join(patch_sets())}, or a YAML file"
         )
     return parse_set(PurePosixPath(where).stem, _plain(sources.parse_yaml(data, where)), where)
 

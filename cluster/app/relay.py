@@ -63,11 +63,15 @@ def relay(settings: Settings, open_one: OpenNode, emit: Emit, wanted: Wanted) ->
     with pack_node(settings, open_one) as node:
         source, target = pack(node, wanted.source), folder(node, wanted.target)
         if source.path == target.path or target.path in source.path.parents:
-            raise SettingsError("the new pack cannot lie where the old one does", where=f"{node.name}:{target.path}")
+            raise SettingsError(
+                "the new pack cannot lie where the old one does",
+                where=f"{node.name}:{target.path}",
+                fix="name another folder for it",
+            )
         beside, parts = _overlay(node, source, wanted)
         lying = {str(one.path / each.name): each for one in (source, beside) for each in one.entries}
         found = (*shards(node, source), *parts)
-        _must_differ(found)
+        _must_differ(node, found)
         plan = _plan(node, source, target, found, lying, wanted)
         report = PackReport(
             "relay", str(source.path), str(target.path), True, False, plan.files, plan.written,
@@ -102,7 +106,7 @@ def _overlay(node: Node, source: Folder, wanted: Wanted) -> tuple[Folder, tuple[
     if path:
         lying = folder(node, path)
         if not lying.present:
-            raise SettingsError("there is no such folder", where=f"{node.name}:{path}", fix="check --overlay")
+            raise SettingsError("there is no such folder", where=f"{node.name}:{lying.path}", fix="check --overlay")
         found = tuple(
             shard(node, lying.path / one.name, one.size) for one in lying.shards if source.named(one.name) is None
         )
@@ -118,7 +122,7 @@ def _overlay(node: Node, source: Folder, wanted: Wanted) -> tuple[Folder, tuple[
     return lying, found
 
 
-def _must_differ(found: Iterable[Shard]) -> None:
+def _must_differ(node: Node, found: Iterable[Shard]) -> None:
     """The last of two tensors with one name would win, and which is last is chance."""
     where: dict[str, str] = {}
     for one in found:
@@ -126,7 +130,7 @@ def _must_differ(found: Iterable[Shard]) -> None:
             if tensor.name in where and not is_pad(tensor.name):
                 raise Refused(
                     f"{tensor.name} is in two files",
-                    where=str(one.path.parent),
+                    where=f"{node.name}:{one.path.parent}",
                     evidence=(where[tensor.name], one.name),
                     fix="remove the file that does not belong to this pack",
                 )

@@ -299,7 +299,12 @@ def _cannot(patch: Patch, text: str) -> list[str]:
         return missing
     lines = [f"line {one.first}" for one in found] or list(nearest(text, patch.anchor))
     seen = f" ({'; '.join(lines)})" if lines else ""
-    return [*missing, f"{patch.id}: its anchor must be there {patch.count} times, and is {len(found)} times{seen}"]
+    there = f"there {_times(len(found))}" if found else "not there"
+    return [*missing, f"{patch.id}: its anchor must be there {_times(patch.count)}, and is {there}{seen}"]
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"
 
 
 def _comment(file: str) -> str:

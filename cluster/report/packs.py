@@ -14,10 +14,14 @@ from cluster.model.packs import (
     Width,
 )
 from cluster.model.units import format_bytes, format_duration
-from cluster.report.layout import Line, Span, Tone, grid, labelled, line
+from cluster.report.layout import Line, Span, Tone, advice, grid, labelled, line
 
 Packs = PackReport | AlignmentReport | InspectReport | PackConfigReport | PatchReport
 BLANK = ("", "", "", "")
+_AGAIN = {
+    False: "mend what is said of each, then run it again: files that are complete are kept",
+    True: "sparkctl coalesce again, into the same folder: it writes the files that are not those of the manifest",
+}
 _TONES = {Made.FAILED: Tone.BAD, Made.WRITTEN: Tone.GOOD, Made.KEPT: Tone.DIM}
 _STATES = {
     PatchState.PATCHED: Tone.GOOD,
@@ -63,13 +67,18 @@ def _pack(report: PackReport, width: int | None) -> list[Line]:
     if not report.done:
         told = Span("planned", Tone.STRONG)
     elif failed:
-        told = Span(f"{len(failed)} of {len(report.files)} files failed", Tone.BAD)
+        told = Span(f"{len(failed)} of {_count(len(report.files), 'file')} failed", Tone.BAD)
     else:
         told = Span("ready" if fresh else "ready, nothing to do", Tone.GOOD)
     room = f"   {format_bytes(report.written)} to write, {format_bytes(report.free)} free"
     head = line(Span(report.target, Tone.STRONG), " ", told, Span(room if report.written else "", Tone.DIM))
     manifest = labelled("manifest", report.manifest, width) if report.manifest else []
-    return [head, *grid(BLANK, rows), *manifest, *_notes(report.notes, width)]
+    lines = [head, *grid(BLANK, rows, width=width, wrapped=True), *manifest, *_notes(report.notes, width)]
+    return lines + (advice("try", _AGAIN[report.verb == "check"], width, Tone.PLAIN) if failed else [])
+
+
+def _count(number: int, name: str) -> str:
+    return f"{number} {name}" if number == 1 else f"{number} {name}s"
 
 
 def _alignment(report: AlignmentReport, width: int | None) -> list[Line]:
@@ -80,7 +89,7 @@ def _alignment(report: AlignmentReport, width: int | None) -> list[Line]:
     ]
     copied = f"   {format_bytes(report.copied)} copied, {format_bytes(report.threshold)} allowed"
     lines = [line(Span(report.pack, Tone.STRONG), " ", told, Span(copied, Tone.DIM))]
-    lines += grid(("loads", "type", "tensors", "bytes", "such as"), rows)
+    lines += grid(("loads", "type", "tensors", "bytes", "such as"), rows, width=width, wrapped=True)
     if report.rewritten:
         lines += labelled("moves", ", ".join(report.rewritten), width)
     if report.parts:
@@ -89,9 +98,10 @@ def _alignment(report: AlignmentReport, width: int | None) -> list[Line]:
 
 
 def _inspect(report: InspectReport, width: int | None) -> list[Line]:
-    told = Span("sound", Tone.GOOD) if report.ok else Span(f"{len(report.problems)} problems", Tone.BAD)
+    told = Span("sound", Tone.GOOD) if report.ok else Span(_count(len(report.problems), "problem"), Tone.BAD)
     exl3 = f", EXL3 {report.codebook} {report.bits:.2f} bits" if report.bits else ""
-    size = f"   {report.files} files, {report.tensors} tensors, {format_bytes(report.size)}{exl3}"
+    held = f"{_count(report.files, 'file')}, {_count(report.tensors, 'tensor')}"
+    size = f"   {held}, {format_bytes(report.size)}{exl3}"
     lines = [line(Span(report.pack, Tone.STRONG), " ", told, Span(size, Tone.DIM))]
     parts = [(one.name, format_bytes(one.disk), format_bytes(one.resident)) for one in report.components]
     lines += grid(("part", "on disk", "resident"), parts)

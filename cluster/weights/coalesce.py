@@ -73,17 +73,20 @@ def sliced(headers: Iterable[tuple[str, Header]], ranks: int, where: str) -> Sli
             raise Refused(
                 f"{file} is of {match[2]} ranks, config.json says {ranks}",
                 where=where,
-                fix="files of two packs are mixed",
+                fix="download the pack again, into an empty folder: files of two packs are mixed",
             )
         families.setdefault(match[1], {})[int(match[3])] = (file, header)
     for name, found in families.items():
-        missing = sorted(set(range(ranks)) ^ set(found))
-        if missing:
+        wrong = sorted(set(range(ranks)) ^ set(found))
+        if wrong:
             raise Refused(
                 f"{name} has not exactly the ranks 0 to {ranks - 1}",
                 where=where,
-                evidence=[f"{name}-tp{ranks}-rank{rank}.safetensors is missing or too much" for rank in missing],
-                fix="download the missing files",
+                evidence=[
+                    f"{name}-tp{ranks}-rank{rank}.safetensors is {'missing' if rank < ranks else 'too much'}"
+                    for rank in wrong
+                ],
+                fix="download the files that are missing, and remove those that are too much",
             )
     if not families:
         raise Refused("no file is sliced", where=where, evidence=("looked for NAME-tpN-rankR.safetensors",))

@@ -24,9 +24,12 @@ def must_be(experts: int, config: Mapping[str, Any], where: str) -> None:
     if not isinstance(have, int):
         raise Refused("config.json does not say how many experts there are", where=where, fix="download the pack again")
     if not FEWEST <= experts < have:
-        raise SettingsError(f"the draft keeps from {FEWEST} to {have} experts, not {experts}", where="--experts")
+        what = f"the draft keeps from {FEWEST} to {have - 1} experts, not {experts}"
+        most = max(FEWEST, (have - 1) // groups * groups)
+        raise SettingsError(what, where="--experts", fix=f"--experts {most}")
     if experts % groups:
-        raise SettingsError(f"{experts} experts do not divide into {groups} groups", where=f"--experts, {where}")
+        what = f"{experts} experts do not divide into {groups} groups"
+        raise SettingsError(what, where=f"--experts, {where}", fix=f"choose a multiple of {groups}")
 
 
 def chosen(plan: Mapping[str, Any], experts: int, structured: int, where: str) -> tuple[int, ...]:

@@ -31,7 +31,8 @@ class Rules:
 
     def __post_init__(self) -> None:
         if self.grid < 8 or self.grid & (self.grid - 1):
-            raise SettingsError(f"a grid is a power of two from 8 on, not {self.grid}", where="--align")
+            what = f"a grid is a power of two from 8 on, not {self.grid}"
+            raise SettingsError(what, where="--align", fix="--align 64")
 
 
 def is_pad(name: str) -> bool:

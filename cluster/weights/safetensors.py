@@ -3,6 +3,7 @@
 import json
 import math
 import struct
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 from typing import TypeGuard
@@ -39,7 +40,7 @@ class BadShard(Refused):
             f"the file is {fault.value}",
             where=where,
             evidence=[detail] if detail else [],
-            fix="download the file again",
+            fix="git lfs pull, or download the file" if fault is Fault.LFS_POINTER else "download the file again",
         )
         self.fault = fault
 
@@ -86,10 +87,8 @@ def read_header(first: bytes, where: str) -> Header:
     if len(first) < end:
         raise BadShard(Fault.TRUNCATED_HEADER, where, f"{len(first)} bytes, the header alone takes {end}")
     try:
-        entries = json.loads(first[LENGTH_FIELD:end])
-        entries.pop("__metadata__", None)
-        tensors = tuple(_tensor(name, entry, end) for name, entry in entries.items())
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        tensors = tuple(_tensor(name, entry, end) for name, entry in _entries(first[LENGTH_FIELD:end]))
+    except ValueError as error:
         raise BadShard(Fault.BAD_HEADER, where, str(error)) from error
     ordered = tuple(sorted(tensors, key=lambda tensor: (tensor.start, tensor.end)))
     at = end
@@ -107,10 +106,22 @@ def check_size(header: Header, size: int, where: str) -> None:
         raise BadShard(fault, where, f"{size} bytes, must be {header.size}")
 
 
-def _tensor(name: str, entry: dict[str, object], data: int) -> Tensor:
-    dtype, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
-    if not (isinstance(dtype, str) and _whole(shape) and _whole(offsets)) or dtype not in _BITS:
-        raise ValueError(f"{name}: {entry}")
+def _entries(text: bytes) -> Iterator[tuple[str, object]]:
+    match json.loads(text):
+        case dict(found):
+            found.pop("__metadata__", None)
+            yield from found.items()
+        case other:
+            raise ValueError(f"it is no JSON object but {str(other)[:100]}")
+
+
+def _tensor(name: str, entry: object, data: int) -> Tensor:
+    told = entry if isinstance(entry, dict) else {}
+    dtype, shape, offsets = told.get("dtype"), told.get("shape"), told.get("data_offsets")
+    if not isinstance(dtype, str) or dtype not in _BITS or not _whole(shape) or not _whole(offsets):
+        raise ValueError(f"{name} is described by {str(entry)[:100]}")
+    if len(offsets) != 2:
+        raise ValueError(f"{name} has the offsets {offsets}")
     start, end = offsets
     if (end - start) * 8 != math.prod(shape) * _BITS[dtype]:
         raise ValueError(f"{name} is {dtype} {list(shape)} but takes {end - start} bytes")

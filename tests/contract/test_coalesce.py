@@ -171,7 +171,7 @@ WRONG: dict[str, tuple[type[SparkctlError], str]] = {
     "rank missing": (Refused, "layer0 has not exactly the ranks 0 to 3"),
     "other config": (Refused, "is of 4 ranks, config.json says 2"),
     "not sliced": (Refused, "config.json does not say that the pack is sliced"),
-    "no config": (SettingsError, "is not there, and is needed"),
+    "no config": (SettingsError, "there is no config.json"),
     "index cut off": (Refused, "is not JSON"),
     "into itself": (SettingsError, "the new pack cannot lie where the old one does"),
     "no room": (Refused, "are needed"),
@@ -263,10 +263,10 @@ def test_a_draft_that_cannot_be_made_changes_nothing(wrong, drafted, tmp_path):
             Path(drafted.target).mkdir()
             text = "the draft's folder is there already"
         case "no plan":
-            kind, text = SparkctlError, "cannot read"
+            kind, text = SettingsError, "there is no none.json"
             drafted = replace(drafted, plan=str(tmp_path / "none.json"))
         case "too many":
-            kind, text = SettingsError, "the draft keeps from 8 to 10 experts, not 10"
+            kind, text = SettingsError, "the draft keeps from 8 to 9 experts, not 10"
             drafted = replace(drafted, experts=10)
         case _:
             before = write_shard(Path(drafted.source) / "model.safetensors", tensors(a=("F16", 4))).read_bytes()

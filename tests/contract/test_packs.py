@@ -87,7 +87,7 @@ def test_a_dry_repair_only_shows_the_lines(pack):
 
 
 WRONG: dict[str, tuple[type[SparkctlError], str]] = {
-    "no config": (SettingsError, "the pack has no config.json"),
+    "no config": (SettingsError, "there is no config.json"),
     "config cut off": (Refused, "is not JSON"),
     "mixed widths": (Refused, "the experts of layer 0 have different widths"),
     "no experts": (Refused, "no routed expert is EXL3"),

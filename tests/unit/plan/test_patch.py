@@ -169,15 +169,15 @@ def half_patched() -> str:
 WRONG: dict[str, tuple[dict[str, str | None], str]] = {
     "anchor gone": (
         {"m.py": SOURCE.replace("self.params", "self.others")},
-        "m.py: bias: its anchor must be there 1 times, and is 0 times",
+        "m.py: bias: its anchor must be there once, and is not there",
     ),
     "anchor once": (
         {"m.py": SOURCE.replace("def project", "def other", 1)},
-        "m.py: dense: its anchor must be there 2 times, and is 1 times (line 18)",
+        "m.py: dense: its anchor must be there 2 times, and is there once (line 18)",
     ),
     "anchor three times": (
         {"m.py": SOURCE + SOURCE[SOURCE.index("class First") : SOURCE.index("class Second")]},
-        "m.py: dense: its anchor must be there 2 times, and is 3 times (line 9; line 18; line 27)",
+        "m.py: dense: its anchor must be there 2 times, and is there 3 times (line 9; line 18; line 27)",
     ),
     "half patched": ({"m.py": half_patched()}, "m.py: dense: 1 of 2 places are patched"),
     "block edited": (

@@ -54,7 +54,7 @@ def test_what_a_pack_holds():
         (Component("embedding", GIB, 0),), ("a.w: no suh",),
     )  # fmt: skip
     assert shown(report).splitlines() == [
-        "/pack 1 problems   2 files, 9 tensors, 3.0 GiB, EXL3 mul1 2.50 bits",
+        "/pack 1 problem   2 files, 9 tensors, 3.0 GiB, EXL3 mul1 2.50 bits",
         "  PART       ON DISK  RESIDENT",
         "  embedding  1.0 GiB  0 B",
         "  K  TENSORS  BYTES",
