@@ -14,8 +14,8 @@ from cluster.model.kit import Sync
 from cluster.model.share import Offer, ShareCosts
 from cluster.model.steps import NodeName
 from cluster.node.base import Node
-from cluster.share import BETWEEN, BY_NAME
 from cluster.share.auto import ORDER, choose, is_there_already, not_looked, offer, to_detach
+from cluster.share.backends import BETWEEN, BY_NAME
 from cluster.share.base import Share, Want
 
 SECONDS = 2.0  # of measuring; logging in comes on top

@@ -7,7 +7,6 @@ from cluster.app.check import gather, judge_all
 from cluster.app.observe import told
 from cluster.app.pace import REAL, Pace
 from cluster.app.session import OpenNode, Session
-from cluster.app.share import prospect
 from cluster.app.stages import Stages
 from cluster.app.status import standing
 from cluster.errors import SettingsError
@@ -63,6 +62,8 @@ def look(
     _, found = judge_all(session.settings, got, ports=purpose is Purpose.START and not runs)
     found += imports_of(session) if purpose is Purpose.RUNTIME else []
     if shares(session.settings) and (not runs or purpose is Purpose.SHARE):
+        from cluster.app.share import prospect  # and with it all backends: nobody else waits for them
+
         found = before_sharing(session.settings, found, prospect(session, emit))
     chosen = [one for one in found if is_needed(one.id, purpose) and is_asked(one.id, only)]
     shown = sorted((_unless_forced(one, forced) for one in chosen), key=lambda one: (ORDER.index(one.severity), one.id))

@@ -25,7 +25,7 @@ from cluster.model.units import Seconds
 from cluster.node.base import Node
 from cluster.plan.share import SAMPLES, Samples, parse_samples, unlike, want_of
 from cluster.plan.share_checks import impossible, planned
-from cluster.share import BETWEEN, BY_NAME
+from cluster.share.backends import BETWEEN, BY_NAME
 from cluster.share.base import Folder, Reading, Share, Want, count, on_host, through
 
 ROUNDS = 3  # an attach may need a second look, e.g. to mount what only then is exported

@@ -57,19 +57,26 @@ class _Seen:
 
 
 def survey(session: Session, pace: Pace = REAL, *, memory: bool = True) -> Survey:
-    """Looks again, for five seconds at most, while an address or its GID is missing that may be back in a moment."""
+    """Looks again, for five seconds in all, while an address or its GID is missing that may be back in a moment."""
+    deadline = pace.clock() + BLINK_SECONDS
     seen = session.each(lambda node: _look(node, session.settings, memory=memory))
     facts = {name: one.facts for name, one in seen.items()}
     if _blinks(session, facts):
-        deadline = pace.clock() + BLINK_SECONDS
-        back = False
-        while not back and pace.clock() < deadline:
-            pace.sleep(1.0)
-            back = not _blinks(session, session.each(facts_of))
+        back = _comes_back(session, pace, deadline)
         facts = session.each(lambda node: facts_of(node, _probes(session.settings, node.name))) if back else facts
     known = {name: one.identity for name, one in seen.items()}
     sizes = {name: one.memory for name, one in seen.items() if one.memory is not None}
     return Survey(facts, known, sizes, seen[session.settings.head.name].shape)
+
+
+def _comes_back(session: Session, pace: Pace, deadline: float) -> bool:
+    """One more look at least: to read a model may have taken longer than the five seconds."""
+    while True:
+        pace.sleep(1.0)
+        if not _blinks(session, session.each(facts_of)):
+            return True
+        if pace.clock() >= deadline:
+            return False
 
 
 def _look(node: Node, settings: Settings, *, memory: bool) -> _Seen:
@@ -92,7 +99,7 @@ def _probes(settings: Settings, name: str) -> tuple[Probe[Any], ...]:
 
 
 def _blinks(session: Session, facts: dict[str, NodeFacts]) -> bool:
-    return may_blink(wire_ranks(session.settings, facts)[1])
+    return may_blink(session.settings, facts, wire_ranks(session.settings, facts)[1])
 
 
 def _identity(node: Node, settings: Settings, mine: NodeSettings, seen: Identity) -> Identity:

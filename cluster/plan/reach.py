@@ -2,10 +2,13 @@
 
 from collections.abc import Mapping
 from enum import StrEnum
+from ipaddress import IPv4Address, ip_network
 
 from cluster.model.events import Finding, Severity
+from cluster.model.facts import NodeFacts
 from cluster.model.host import Reached
 from cluster.model.settings import Settings
+from cluster.plan.link import HOST_ROUTE
 from cluster.plan.rates import df_payload
 
 HOST_UNREACHABLE, NET_UNREACHABLE, PROHIBITED = 113, 101, 13
@@ -96,14 +99,28 @@ def _ssh(node: str, one: Reached) -> Finding:
     return Finding("FABRIC.SSH", Severity.NOTE, node, f"{one.address} takes no ssh over the fabric ({told})", "", fix)
 
 
-def may_blink(findings: tuple[Finding, ...]) -> bool:
+def may_blink(settings: Settings, facts: Mapping[str, NodeFacts], findings: tuple[Finding, ...]) -> bool:
     """Whether what is missing may be back in a moment: an address or its GID, and nothing that was set wrong."""
+    wanted = {node.name: node.address for node in settings.nodes}
     return any(
         one.severity is Severity.REFUSAL
         and (
-            (one.id == "FABRIC.ADDRESS" and "on no interface" in one.observed)
+            (
+                one.id == "FABRIC.ADDRESS"
+                and "on no interface" in one.observed
+                and not _has_neighbour(wanted[one.node], facts[one.node])
+            )
             or (one.id == "FABRIC.GID" and "has no RoCE v2 entry" in one.observed)
             or (one.id == "FABRIC.HCA" and "no IPv4 address on" in one.observed)
         )
         for one in findings
+    )
+
+
+def _has_neighbour(address: str, facts: NodeFacts) -> bool:
+    """The node has another address of that subnet: its interface is set up, only not with what the settings say."""
+    return any(
+        IPv4Address(address) in ip_network(f"{one.address}/{one.prefix}", strict=False)
+        for one in facts.addresses
+        if not one.is_loopback and one.prefix < HOST_ROUTE
     )

@@ -1,10 +1,11 @@
 """`preflight`: what all checks of two nodes over SSH cost, over one bare `ssh node true`, and what a refusal costs."""
 
+import compileall
 import os
 import time
 
 from cluster.errors import Exit
-from tests.bench.measure import CannotMeasure, Result, load, median, say
+from tests.bench.measure import ROOT, CannotMeasure, Result, load, median, say
 from tests.lab.cli import WORK, Cli
 from tests.lab.faults import STAND_IN, install_stand_in
 from tests.lab.nodes import Lab, missing, sweep_stale
@@ -20,6 +21,7 @@ def run() -> Result:
     if reason := missing():
         raise CannotMeasure(reason)
     sweep_stale()
+    compileall.compile_dir(ROOT / "cluster", quiet=1)  # as an installation does; the lab's nodes may not write there
     with Lab.up(small_disk_size="320m") as lab:
         for node in lab.nodes:
             install_stand_in(node)

@@ -93,6 +93,8 @@ class Lab:
             connect(a, b, laptop)
             for node in started:
                 finish(node, systemd=systemd)
+            # a cable counts as plugged in a moment after it is: what is compared later must not find it changed
+            until(lambda: all(map(_is_wired, (a, b))), "the interfaces of both nodes are up")
         except BaseException:
             sweep(folder)
             raise
@@ -210,6 +212,11 @@ def _birth(pid: int) -> str:
 
 def _carrier(node: Node) -> str:
     return node.path(f"/sys/class/net/{FABRIC}/carrier").read_text().strip()
+
+
+def _is_wired(node: Node) -> bool:
+    states = [node.path(f"/sys/class/net/{name}/operstate") for name, _ in node.interfaces()]
+    return all(state.read_text().strip() == "up" for state in states)
 
 
 def _reaches(node: Node, address: str) -> bool:

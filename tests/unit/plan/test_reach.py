@@ -5,7 +5,7 @@ import pytest
 from cluster.model.events import Finding, Severity
 from cluster.model.host import Reached
 from cluster.plan.reach import Door, check_reach, door, may_blink, ports_wanted
-from tests.build import pair
+from tests.build import facts, pair
 
 
 @pytest.mark.parametrize(
@@ -83,4 +83,13 @@ def test_ssh_over_the_fabric_is_only_noted():
 )
 def test_only_what_may_come_back_is_waited_for(check, observed, blinks):
     """NET-15"""
-    assert may_blink((Finding(check, Severity.REFUSAL, "spark-a", observed),)) is blinks
+    bare = {"spark-a": facts("spark-a", "127.0.0.1@lo"), "spark-b": facts("spark-b")}
+    assert may_blink(pair(), bare, (Finding(check, Severity.REFUSAL, "spark-a", observed),)) is blinks
+
+
+@pytest.mark.parametrize(("there", "blinks"), [("10.40.0.7@eth1", False), ("10.41.0.1@eth2", True), ("", True)])
+def test_an_address_is_not_waited_for_on_an_interface_that_has_another(there, blinks):
+    """The subnet is set up there: with another address than the settings say, and not in a moment either."""
+    seen = {"spark-a": facts("spark-a", there), "spark-b": facts("spark-b")}
+    absent = Finding("FABRIC.ADDRESS", Severity.REFUSAL, "spark-a", "10.40.0.1 is on no interface of this node")
+    assert may_blink(pair(), seen, (absent,)) is blinks
