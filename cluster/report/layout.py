@@ -101,11 +101,11 @@ def wrap(text: str, width: int | None) -> list[str]:
     return [part for row in rows for part in textwrap.wrap(row, max(width, 16), break_on_hyphens=False) or [""]]
 
 
-def hanging(first: Span, text: str, width: int | None) -> list[Line]:
+def hanging(first: Span, text: str, width: int | None, tone: str = Tone.PLAIN) -> list[Line]:
     """A coloured beginning and a sentence after it; further lines stand in by two."""
     rows = wrap(first.text + text, None if width is None else width - 2)
     start = rows[0].removeprefix(first.text)
-    return [(first, Span(start)), *((Span(f"  {more}"),) for more in rows[1:])]
+    return [(first, Span(start, tone)), *((Span(f"  {more}", tone),) for more in rows[1:])]
 
 
 def labelled(label: str, text: str, width: int | None, tone: str = Tone.PLAIN, column: int = 8) -> list[Line]:

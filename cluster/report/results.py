@@ -34,7 +34,20 @@ from cluster.report.engram import bench_lines, engram_lines
 from cluster.report.fabric import fabric_lines
 from cluster.report.fit import fit_lines
 from cluster.report.images import image_lines
-from cluster.report.layout import RANK_CODES, Line, Span, Tone, advice, cells, command, grid, labelled, line, paint
+from cluster.report.layout import (
+    RANK_CODES,
+    Line,
+    Span,
+    Tone,
+    advice,
+    cells,
+    command,
+    grid,
+    hanging,
+    labelled,
+    line,
+    paint,
+)
 from cluster.report.pace import pace_lines
 from cluster.report.packs import pack_lines
 from cluster.report.share import cost_lines, share_lines
@@ -112,7 +125,7 @@ def result_lines(result: Result, width: int | None, *, quiet: bool = False) -> l
 
 def failed_lines(failed: Failed, width: int | None) -> list[Line]:
     """The sentence, where, the evidence as it was seen, and what to type."""
-    lines = [line(Span("error: ", Tone.BAD), Span(failed.what, Tone.STRONG))]
+    lines = hanging(Span("error: ", Tone.BAD), failed.what, width, Tone.STRONG)
     if failed.where:
         lines += labelled("where", failed.where, width)
     for number, seen in enumerate(failed.evidence):

@@ -158,9 +158,11 @@ def test_a_smoke_test_names_what_is_wrong():
 
 def test_a_failure_says_what_where_the_evidence_and_what_to_type():
     command = "sparkctl start " + "--set KEY=VALUE " * 8
-    failed = Failed("RankDied", "rank 1 died", "spark-b", ("first line " * 8, "second"), f"{command}\nor wait", 6)
+    what = "rank 1 died: " + "of its own words " * 3
+    failed = Failed("RankDied", what, "spark-b", ("first line " * 8, "second"), f"{command}\nor wait", 6)
     assert [paint(one, color=False) for one in failed_lines(failed, 60)] == [
-        "error: rank 1 died",
+        "error: rank 1 died: of its own words of its own words of",
+        "  its own words",
         "  where   spark-b",
         "  seen    first line first line first line first line first",
         "          line first line first line first line",
