@@ -11,17 +11,18 @@
     HTTP                  {"host","port","key_file": path | null,"model","ready": path}; give it only to rank 0's node
 
 look prints one object, watch one a line and interval:
-    {"at": epoch,"host","kernel_boot","memory": [total, free, available, cached, swap in use],
+    {"at": epoch,"host","kernel_boot","booted": epoch,"memory": [total, free, available, cached, swap in use],
      "head": HEAD | null,"ras": RAS | null,"gpus": [GPU] | null,"fabric": what wires.py says,
-     "ranks": [{"boot","rank","dir","state","pid","main","unit","started","available","stop_asked",
-                "exit": exit.json | null,
+     "ranks": [{"boot","rank","dir","state","pid","main","unit","started","kernel_boot","available",
+                "stop_asked","exit": exit.json | null,
                 "processes": [{"pid","ppid","state","name","command","rss","cpu","threads"}],
                 "log": {"lines": [TEXT],"place": [inode, offset] | null,"behind": bytes,"lost": bool},
                 "guard": {"state": "watching" | "ended" | "killed","mode","lowest": bytes | null,
                           "did": [{"at","what"}]} | null}]}
     state   prepared   never launched          alive      the shim runs, and the main process has not ended
             exited     exit.json is there      orphaned   the shim is gone, some of its processes are not
-            vanished   nothing runs and nothing says how it ended: killed, or the node went down
+            vanished   nothing runs and nothing says how it ended: killed, or the node went down, which a
+                       kernel_boot other than the node's own tells
     HEAD    {"at","health": ANSWER,"metrics": TEXT | null,"later": TEXT 1.5 s later | null,
              "completion": {"at","answer": ANSWER,"seconds","said"} | null,"asking_since": epoch | null}
     ANSWER  an HTTP status, or "refused", "timeout", "error: ..."
@@ -46,6 +47,7 @@ from cluster.agent.own import (
     Json,
     Process,
     boot_and_rank,
+    booted_at,
     fail,
     folders_of,
     kernel_boot,
@@ -71,7 +73,7 @@ def sight_of_rank(folder: str, family: Dict[int, Process], shim: Optional[Proces
         "boot": boot, "rank": rank, "dir": folder,
         "state": state_of(bool(who), bool(ended), bool(shim), bool(family)),
         "pid": who.get("pid"), "main": who.get("main", [None])[0], "unit": who.get("unit"),
-        "started": who.get("started"), "available": who.get("available"),
+        "started": who.get("started"), "kernel_boot": who.get("kernel_boot"), "available": who.get("available"),
         "stop_asked": os.path.exists(os.path.join(folder, "stop.json")), "exit": ended or None,
         "processes": [sight_of_process(process) for process in family.values()],
         "log": {"lines": news.lines, "place": news.place, "behind": news.behind, "lost": news.lost},
@@ -111,7 +113,7 @@ def sight_of_process(process: Process) -> Json:
 
 def sight_of_node(request: Json, ranks: List[Json]) -> Json:
     return {
-        "at": time.time(), "host": socket.gethostname(), "kernel_boot": kernel_boot(),
+        "at": time.time(), "host": socket.gethostname(), "kernel_boot": kernel_boot(), "booted": booted_at(),
         "memory": [*memory(), *cache_and_swap()], "head": None, "ras": None, "gpus": None,
         "fabric": sight_of_fabric(request.get("fabric")), "ranks": ranks,
     }  # fmt: skip

@@ -183,6 +183,11 @@ def kernel_boot() -> str:
     return read("/proc/sys/kernel/random/boot_id").strip()
 
 
+def booted_at() -> float:
+    """When this kernel started, as a time; the hours in which the machine slept count."""
+    return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
 def memory() -> Tuple[int, int, int]:
     """Total, free and available bytes."""
     lines = dict(line.split(":", 1) for line in read("/proc/meminfo").splitlines() if ":" in line)

@@ -61,7 +61,10 @@ GRACE = 15.0
 
 
 def launch(request: Json) -> Json:
-    """Start the shim apart from us, and wait until it says who it is. What old boots left goes first: it takes room."""
+    """Start the shim apart from us, and wait until it says who it is. What old boots left goes first: it takes room.
+
+    A rank that was launched is known as one even when the node loses its power a moment later.
+    """
     folder, program = whole_path(request["dir"]), whole_path(request["program"])
     if not os.path.exists(os.path.join(folder, "spec.json")):
         fail(2, "there is no spec.json in %s" % folder)
@@ -88,7 +91,19 @@ def launch(request: Json) -> Json:
     else:
         with open(os.path.join(folder, "shim.err"), "ab") as err:
             subprocess.Popen(argv, env=env, start_new_session=True, stdin=subprocess.DEVNULL, stdout=err, stderr=err)
-    return await_start(folder, float(request.get("wait", 10.0)))
+    rank = await_start(folder, float(request.get("wait", 10.0)))
+    for path in (os.path.join(folder, "rank.json"), folder):
+        keep(path)
+    return rank
+
+
+def keep(path: str) -> None:
+    """Have it on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def await_start(folder: str, wait: float) -> Json:

@@ -27,6 +27,7 @@ from cluster.plan.boot import (
     Member,
     Process,
     RankSight,
+    Rebooted,
     Silence,
     TimedOut,
 )
@@ -119,7 +120,7 @@ def newest(looks: Iterable[NodeLook]) -> str:
 def sight(rank: RankLook, seen: NodeLook, now: float) -> RankSight:
     """A rank as the rules want it. Ages of lines are measured on the node's own clock, so clocks may differ."""
     lines = tuple(LogLine(now - age(line.at, seen.at), line.text) for line in rank.log.lines)
-    return RankSight(rank.rank, _process(rank, seen.at, now), lines, seen.ras)
+    return RankSight(rank.rank, _process(rank, seen, now), lines, seen.ras)
 
 
 def age(at: str, now: float) -> float:
@@ -131,14 +132,30 @@ def age(at: str, now: float) -> float:
     return max(0.0, now - then)
 
 
-def _process(rank: RankLook, node_now: float, now: float) -> Process:
+def rebooted(rank: RankLook, seen: NodeLook) -> str:
+    """When its node booted anew, where that is why the rank is gone; else empty.
+
+    An orderly reboot has systemd end the rank, which then says that it was asked to; only a stop of ours leaves a note.
+    """
+    if not rank.kernel_boot or rank.kernel_boot == seen.kernel_boot:
+        return ""
+    ended = rank.state is RankLife.EXITED and rank.exit is not None and rank.exit.requested and not rank.stop_asked
+    if not ended and rank.state is not RankLife.VANISHED:
+        return ""
+    return datetime.fromtimestamp(seen.booted, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _process(rank: RankLook, seen: NodeLook, now: float) -> Process:
+    if when := rebooted(rank, seen):
+        ended = age(rank.exit.at, seen.at) if rank.exit else max(0.0, seen.at - seen.booted)
+        return Rebooted(now - ended, when)
     match rank.state:
         case RankLife.ALIVE:
             return Alive(cpu_seconds=sum(process.cpu for process in rank.processes))
         case RankLife.EXITED if rank.exit is not None:
             code = -rank.exit.signal if rank.exit.signal else rank.exit.code
-            ended = now - age(rank.exit.at, node_now)
-            return Exited(code if code is not None else 1, rank.exit.requested, ended, rank.exit.error)
+            at = now - age(rank.exit.at, seen.at)
+            return Exited(code if code is not None else 1, rank.exit.requested, at, rank.exit.error)
         case RankLife.ORPHANED:
             return Gone(len(rank.processes))
         case _:

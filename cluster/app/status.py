@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 from cluster.app.evidence import collect
 from cluster.app.pace import REAL, Pace
-from cluster.app.ranks import head_sight, limits, look, members, newest, rank_of, sight, stopped_processes
+from cluster.app.ranks import head_sight, limits, look, members, newest, rank_of, rebooted, sight, stopped_processes
 from cluster.app.receipts import Kept, read_kept
 from cluster.app.session import OpenNode, Session
 from cluster.errors import Exit, NodeError
@@ -208,7 +208,7 @@ def _rank(
         rank=rank,
         node=name,
         state=mine.state.value,
-        detail="; ".join(filter(None, (_detail(mine, standing.phase if standing else ""), *unplanned))),
+        detail="; ".join(filter(None, (_detail(mine, seen, standing.phase if standing else ""), *unplanned))),
         pid=mine.main,
         processes=len(mine.processes),
         rss=sum(one.rss for one in mine.processes),
@@ -224,7 +224,10 @@ def _transport(started: RankReceipt | None, standing: RankStanding | None) -> Tr
     return standing.transport if standing else None
 
 
-def _detail(rank: RankLook, phase: str) -> str:
+def _detail(rank: RankLook, seen: NodeLook, phase: str) -> str:
+    if when := rebooted(rank, seen):
+        ended = f"ended at {rank.exit.at}; " if rank.exit else ""
+        return f"{ended}its node was rebooted at {when}, after the start"
     match rank.state:
         case RankLife.EXITED if rank.exit is not None:
             how = f"signal {rank.exit.signal}" if rank.exit.signal else f"exit code {rank.exit.code}"
@@ -233,7 +236,7 @@ def _detail(rank: RankLook, phase: str) -> str:
         case RankLife.ORPHANED:
             return f"its launcher was killed, {len(rank.processes)} of its processes live on: sparkctl stop ends them"
         case RankLife.VANISHED:
-            return "nothing of it lives and nothing says how it ended: killed, or the node went down"
+            return "nothing of it lives and nothing says how it ended: it was killed with its launcher"
         case _:
             return phase
 

@@ -16,7 +16,7 @@ VERSION = 1
 class RankReceipt:
     """One rank: where it runs and as what. Values of variables are left out, their names are not.
 
-    identity  [pid, start time in clock ticks, kernel boot id] of its first process, or empty before launch
+    identity  [pid, time of its start, systemd unit or ""] of the shim, or empty before launch
     hca, gid, interface  what NCCL was told to use; empty or None where it chooses itself
     transport            what it said it uses, once it serves
     """

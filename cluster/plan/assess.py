@@ -19,6 +19,7 @@ from cluster.plan.boot import (
     Member,
     Observation,
     RankState,
+    Rebooted,
     TimedOut,
     Unknown,
 )
@@ -94,19 +95,19 @@ def motion(before: Counters, after: Counters, *, gpu_busy: bool = False) -> Moti
 def _judge(
     boot: Boot, seen: Observation, limits: Limits, before: Counters | None, apart: float
 ) -> tuple[State, tuple[str, ...]]:
-    gone = [rank for rank in boot.ranks if isinstance(rank.process, Exited | Gone)]
+    gone = [rank for rank in boot.ranks if isinstance(rank.process, Exited | Gone | Rebooted)]
     unknown = [rank for rank in boot.ranks if isinstance(rank.process, Unknown)]
     orphaned = any(isinstance(rank.process, Gone) and rank.process.orphans for rank in gone)
     if len(gone) == len(boot.ranks) and not orphaned:
         records = [rank.process for rank in gone if isinstance(rank.process, Exited)]
         if records and all(one.asked for one in records):
             return State.ABSENT, ("it was stopped as asked",)
-        return State.ABSENT, _first_words(boot, seen.now) if records else ()
+        return State.ABSENT, (*_first_words(boot, seen.now), *_again(gone, "start")) if _is_told(gone) else ()
     if gone and (orphaned or len(gone) + len(unknown) < len(boot.ranks)):
-        words = _first_words(boot, seen.now)
+        words = (*_first_words(boot, seen.now), *_again(gone, "restart"))
         return State.DEGRADED, words or tuple(f"{rank.name} was stopped as asked, others were not" for rank in gone)
     if unknown:  # also when all that was seen is gone: that is no sign of a deployment, nor of its end
-        words = _first_words(boot, seen.now) if any(isinstance(rank.process, Exited) for rank in gone) else ()
+        words = _first_words(boot, seen.now) if _is_told(gone) else ()
         return State.CANNOT_TELL, (*map(_out_of_sight, unknown), *words)
     answered = isinstance(seen.head.completion, Answered)
     complaints = _first_words(boot, seen.now)
@@ -157,6 +158,17 @@ def _without_token(
     return State.LOADING, (how_far(boot),)
 
 
+def _is_told(gone: Sequence[RankState]) -> bool:
+    """How a rank ended is known: of one that is merely not there nothing is."""
+    return any(isinstance(rank.process, Exited | Rebooted) for rank in gone)
+
+
+def _again(gone: Sequence[RankState], verb: str) -> tuple[str, ...]:
+    """What to type when nothing is wrong with a rank but that its node was rebooted."""
+    was_rebooted = any(isinstance(rank.process, Rebooted) for rank in gone)
+    return (f"`sparkctl {verb}` starts all ranks anew",) if was_rebooted else ()
+
+
 def _out_of_sight(rank: RankState) -> str:
     why = rank.process.reason if isinstance(rank.process, Unknown) else ""
     return f"{rank.member.node} does not answer" + (f": {why}" if why else "")
@@ -187,6 +199,8 @@ def _process(rank: RankState) -> str:
             return f"ended: {signal_text(str(code))}"
         case Gone(orphans):
             return "orphaned" if orphans else "not running"
+        case Rebooted(when=when):
+            return f"gone: its node was rebooted at {when}"
         case Unknown(reason):
             return f"unknown: {reason}"
         case _:

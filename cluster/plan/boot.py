@@ -47,13 +47,25 @@ class Gone:
 
 
 @dataclass(frozen=True, slots=True)
+class Rebooted:
+    """Its node has booted anew since the launch, and the rank went with it.
+
+    at    when it ended, or when the node booted where nothing tells; on the clock of Observation.now
+    when  that the node booted, for people
+    """
+
+    at: float
+    when: str
+
+
+@dataclass(frozen=True, slots=True)
 class Unknown:
     """The node did not answer (ssh failed, timed out); says nothing about the rank."""
 
     reason: str
 
 
-Process = Alive | Exited | Gone | Unknown
+Process = Alive | Exited | Gone | Rebooted | Unknown
 
 
 @dataclass(frozen=True, slots=True)

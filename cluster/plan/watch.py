@@ -15,6 +15,7 @@ from cluster.plan.boot import (
     Process,
     RankSight,
     RankState,
+    Rebooted,
     Unknown,
     Weight,
 )
@@ -140,6 +141,10 @@ def _ask_process(rank: RankState, process: Process, now: float, limits: Limits) 
                 cause, shown = f"its launcher was killed; processes of it live on: {orphans}", "orphaned"
             piece = Evidence(now, Weight.EXIT, cause, shown, None, True)
             return with_evidence(rank, piece)
+        case Rebooted(at, when):
+            cause = f"its node was rebooted at {when}, after the start, and the rank went with it"
+            piece = Evidence(at, Weight.OWN, cause, f"node rebooted at {when}", None, certain=True)
+            return replace(with_evidence(_without_ending(rank), piece), process=process, lost=0)
         case Unknown():
             return replace(rank, process=process, lost=rank.lost + 1)
         case _:

@@ -98,6 +98,7 @@ class RankLook:
     main: int | None
     unit: str
     started: str
+    kernel_boot: str
     available_at_launch: Bytes | None
     stop_asked: bool
     exit: ExitSeen | None
@@ -137,11 +138,15 @@ class GpuSeen:
 
 @dataclass(frozen=True, slots=True)
 class NodeLook:
-    """One look at one node, at its own clock. What was not asked, or is not yet answered, is None."""
+    """One look at one node, at its own clock. What was not asked, or is not yet answered, is None.
+
+    kernel_boot, booted  which boot of the node this is, and when it began; a rank names the one it was launched in
+    """
 
     at: float
     host: str
     kernel_boot: str
+    booted: float
     memory: Memory
     ranks: tuple[RankLook, ...]
     head: HeadSeen | None
@@ -174,6 +179,7 @@ def _node(seen: dict[str, Any]) -> NodeLook:
         at=seen["at"],
         host=seen["host"],
         kernel_boot=seen["kernel_boot"],
+        booted=seen["booted"],
         memory=Memory(*map(Bytes, seen["memory"])),
         ranks=tuple(_rank(rank) for rank in seen["ranks"]),
         head=_head(seen["head"]) if seen["head"] else None,
@@ -204,6 +210,7 @@ def _rank(seen: dict[str, Any]) -> RankLook:
         main=seen["main"],
         unit=seen["unit"] or "",
         started=seen["started"] or "",
+        kernel_boot=seen["kernel_boot"] or "",
         available_at_launch=Bytes(seen["available"]) if seen["available"] is not None else None,
         stop_asked=seen["stop_asked"],
         exit=_exit(ended) if ended else None,

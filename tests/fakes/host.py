@@ -41,6 +41,9 @@ class FakeRank:
     acts: list[Act]
     folder: str
     ended: Json | None = None
+    cut: bool = False
+    is_asked: bool = True  # whether whoever ended it was us
+    kernel_boot: str = "b"
 
     def lines(self, now: float) -> list[str]:
         """With their UTC times, as the log has them."""
@@ -58,7 +61,7 @@ class FakeRank:
         return None
 
     def lives(self, now: float) -> bool:
-        return self.exit(now) is None
+        return not self.cut and self.exit(now) is None
 
     def is_frozen(self, now: float) -> bool:
         return any(word in ("freezes", "stopped") for _, word, _ in self._past(now))
@@ -119,6 +122,8 @@ class FakeHost:
     connections: list[FakeNode] = field(default_factory=list)
     ranks: list[FakeRank] = field(default_factory=list)
     guards: dict[str, Json] = field(default_factory=dict)
+    kernel_boot: str = "b"
+    booted: float = 0.0
 
     def go(self) -> None:
         """Out of reach, for those who are connected too."""
@@ -135,6 +140,16 @@ class FakeHost:
         """Its ranks are stopped, by somebody who asks."""
         for rank in self.living():
             rank.ended = _exit(0, None, self.now(), requested=True)
+
+    def reboot(self, *, in_order: bool) -> None:
+        """In order, its system asks the ranks to end; else its power is cut."""
+        for rank in self.living():
+            rank.is_asked = False
+            if in_order:
+                rank.ended = _exit(0, None, self.now(), requested=True)
+            else:
+                rank.cut = True
+        self.kernel_boot, self.booted = "another boot", self.now() + 60
 
     def come_back(self) -> None:
         self.gone = False
@@ -158,7 +173,8 @@ class FakeHost:
     def launch(self, boot: str, number: int, folder: str = "") -> None:
         """Without a word of ours: as if it had been started before."""
         folder = folder or f"{self.home}/.local/state/sparkctl/deployments/demo/boots/{boot}/rank{number}"
-        self.ranks.append(FakeRank(boot, number, self.now(), self.play(number), folder))
+        rank = FakeRank(boot, number, self.now(), self.play(number), folder, kernel_boot=self.kernel_boot)
+        self.ranks.append(rank)
 
     def full(self, path: str) -> str:
         return f"{self.home}/{path[2:]}" if path.startswith("~/") else path
@@ -314,7 +330,7 @@ def _watch(host: FakeHost, request: Json) -> tuple[int, str]:
 
 def _node(host: FakeHost, ranks: list[Json], request: Json, limit: float) -> Json:
     return {
-        "at": host.now(), "host": host.name, "kernel_boot": "b",
+        "at": host.now(), "host": host.name, "kernel_boot": host.kernel_boot, "booted": host.booted,
         "memory": [128 * GIB, host.available, host.available, 2 * GIB, 0],
         "head": _head(host, limit, request["http"]) if request["http"] else None,
         "ras": {"text": None, "trouble": "refused"}, "gpus": None, "ranks": ranks,
@@ -347,15 +363,17 @@ def _port(host: FakeHost, rank: FakeRank) -> int | None:
 
 def _sight(host: FakeHost, rank: FakeRank, lines: list[str]) -> Json:
     now = host.now()
-    ended = rank.exit(now)
+    ended, lives = rank.exit(now), rank.lives(now)
+    state = "alive" if lives else "exited" if ended else "vanished"
     process = {
         "pid": 101, "ppid": 100, "state": rank.state(now), "name": "VLLM::EngineCore", "command": "VLLM::EngineCore",
         "rss": GIB, "cpu": rank.cpu(now), "threads": 4,
     }  # fmt: skip
     return {
-        "boot": rank.boot, "rank": rank.number, "dir": rank.folder, "state": "exited" if ended else "alive",
-        "pid": 100, "main": 101, "unit": None, "started": utc(rank.begun), "available": host.available,
-        "stop_asked": bool(ended and ended["requested"]), "exit": ended, "processes": [] if ended else [process],
+        "boot": rank.boot, "rank": rank.number, "dir": rank.folder, "state": state,
+        "pid": 100, "main": 101, "unit": None, "started": utc(rank.begun), "kernel_boot": rank.kernel_boot,
+        "available": host.available, "stop_asked": bool(ended and ended["requested"] and rank.is_asked),
+        "exit": ended, "processes": [process] if lives else [],
         "log": {"lines": lines, "place": [1, len(rank.lines(now))], "behind": 0, "lost": False},
         "guard": host.guards.get(rank.folder),
     }  # fmt: skip

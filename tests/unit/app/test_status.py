@@ -135,6 +135,41 @@ def test_what_ended_as_asked_is_absent(serving):
     assert report.ranks[0].detail == "ended as asked with exit code 0 at 2026-11-30T17:00:06.000Z"
 
 
+@pytest.mark.parametrize(("in_order", "state", "ended"), [(True, "exited", "ended at 2026-11-30T17:00:06.000Z; "),
+                                                          (False, "vanished", "")])  # fmt: skip
+def test_a_reboot_of_a_node_is_named_with_its_time_and_what_to_type(serving, in_order, state, ended):
+    serving["spark-b"].reboot(in_order=in_order)
+    report = look(serving)
+    assert report.state is State.DEGRADED
+    assert report.reasons == (
+        "rank 1 (spark-b): its node was rebooted at 2026-11-30T17:01:06Z, after the start, and the rank went with it",
+        "rank 1: node rebooted at 2026-11-30T17:01:06Z",
+        "`sparkctl restart` starts all ranks anew",
+    )
+    assert (report.ranks[1].state, report.ranks[1].detail) == (
+        state,
+        f"{ended}its node was rebooted at 2026-11-30T17:01:06Z, after the start",
+    )
+
+
+def test_after_a_reboot_of_both_nodes_it_is_absent_and_says_why(serving):
+    for host in serving.hosts.values():
+        host.reboot(in_order=True)
+    report = look(serving)
+    assert (report.state, report.reasons[0], report.reasons[-1]) == (
+        State.ABSENT,
+        "rank 0 (spark-a): its node was rebooted at 2026-11-30T17:01:06Z, after the start, and the rank went with it",
+        "`sparkctl start` starts all ranks anew",
+    )
+
+
+def test_what_was_stopped_before_a_reboot_was_stopped_as_asked(serving):
+    for host in serving.hosts.values():
+        host.end()
+        host.reboot(in_order=True)
+    assert look(serving).reasons == ("it was stopped as asked",)
+
+
 def test_a_cut_fabric_is_the_first_cause_of_a_hang(serving):
     serving["spark-b"].plugged = False
     serving["spark-a"].completion = "timeout"

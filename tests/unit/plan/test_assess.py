@@ -19,6 +19,7 @@ from cluster.plan.boot import (
     Observation,
     Process,
     RankSight,
+    Rebooted,
     Silence,
     TimedOut,
     Unknown,
@@ -30,6 +31,8 @@ MEMBERS = (Member(0, "spark-a"), Member(1, "spark-b"))
 HTTP_UP = "(APIServer pid=1) INFO:     Application startup complete."
 MISMATCH = "(Worker_TP1 pid=3) ERROR 11-30 15:56:39 [m.py:1063] WorkerProc hit an exception."
 LIVES = Alive()
+REBOOTED = Rebooted(1.5, "2026-11-30T17:01:00Z")
+WITH_ITS_NODE = "its node was rebooted at 2026-11-30T17:01:00Z, after the start, and the rank went with it"
 FROZEN = Counters(10, 918273, 2, 0)
 
 
@@ -67,6 +70,8 @@ def seen(
             State.DEGRADED,
             "rank 0 (spark-a): its launcher was killed; processes of it live on: 2",
         ),
+        (seen(Gone(), REBOOTED), State.ABSENT, f"rank 1 (spark-b): {WITH_ITS_NODE}"),
+        (seen(REBOOTED, Unknown("no route")), State.CANNOT_TELL, "spark-b does not answer: no route"),
         (seen(), State.LOADING, "starting"),
         (seen(head=HeadSight(200, Answered())), State.SERVING, "a one-token completion was answered"),
         (seen(head=HeadSight(200, TimedOut(10))), State.HUNG, "a one-token completion was not answered within 10 s"),
@@ -178,3 +183,14 @@ def test_what_a_killed_server_s_children_say_afterwards_is_not_the_reason() -> N
     said = "(EngineCore pid=2) INFO 11-30 18:02:45 [core.py:1] [shutdown] Executor: waiting for worker exit count=1"
     found = assess(MEMBERS, seen(Exited(-9, at=0.5), log0=said), Limits())
     assert (found.state, found.reasons[0]) == (State.DEGRADED, "rank 0 (spark-a): it was killed by SIGKILL")
+
+
+def test_a_power_cut_is_the_cause_though_the_other_rank_complains_first() -> None:
+    lost = "RuntimeError: NCCL error: remote process exited or there was a network error"
+    found = assess(MEMBERS, seen(Exited(1), REBOOTED, log0=lost), Limits())
+    assert (found.state, found.reasons[0], found.reasons[-1]) == (
+        State.ABSENT,
+        f"rank 1 (spark-b): {WITH_ITS_NODE}",
+        "`sparkctl start` starts all ranks anew",
+    )
+    assert found.ranks[1].process == "gone: its node was rebooted at 2026-11-30T17:01:00Z"
