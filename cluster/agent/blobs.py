@@ -14,8 +14,7 @@ CONTENT_PLACE = "io.containerd.content.v1.content/blobs/sha256"
 
 
 def blobs_there(roots: List[str], digests: List[str]) -> List[str]:
-    """Below containerd's own root, or below the engine's."""
-    places = [os.path.join(root, *more, CONTENT_PLACE) for root in roots for more in ((), ("containerd", "daemon"))]
+    places = [os.path.join(root, CONTENT_PLACE) for root in roots]
     return [one for one in digests if any(os.path.exists(os.path.join(p, one.partition(":")[2])) for p in places)]
 
 

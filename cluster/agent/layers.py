@@ -143,12 +143,11 @@ class ContentStore:
 
 
 def content_folder(roots: List[str], digest: str) -> Optional[str]:
-    """Where containerd keeps that blob: its own root, or one below the engine's."""
+    """Where containerd keeps that blob: in one of its roots."""
     for root in roots:
-        for place in (root, os.path.join(root, "containerd", "daemon")):
-            folder = os.path.join(place, CONTENT)
-            if os.path.exists(os.path.join(folder, digest.partition(":")[2])):
-                return folder
+        folder = os.path.join(root, CONTENT)
+        if os.path.exists(os.path.join(folder, digest.partition(":")[2])):
+            return folder
     return None
 
 

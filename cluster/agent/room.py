@@ -1,16 +1,20 @@
-"""How much room a node's disks have. Arguments as one JSON list of paths; `~/` is the node's home."""
+"""How much room a node's disks have. Argument: a JSON list of places, each a list of paths; `~/` is the node's home.
+
+Of a place the first path counts that is there; where none is, or none may be seen, the first.
+"""
 
 from __future__ import annotations
 
 import json
 import os
 import sys
-from typing import Any, Dict
+from typing import Any, Dict, List
 
 
-def room(path: str) -> Dict[str, Any]:
+def room(paths: List[str]) -> Dict[str, Any]:
     """Of the file system that the path is on, or would be on: a folder may not be made yet, or not ours to enter."""
-    place = os.path.expanduser(path)
+    expanded = [os.path.expanduser(path) for path in paths]
+    place = next(filter(os.path.exists, expanded), expanded[0])
     while not _can_see(place):
         place = os.path.dirname(place)
     seen, disk = os.stat(place), os.statvfs(place)
@@ -27,4 +31,4 @@ def _can_see(place: str) -> bool:
 
 
 if __name__ == "__main__":
-    print(json.dumps([room(path) for path in json.loads(sys.argv[1])]))
+    print(json.dumps([room(paths) for paths in json.loads(sys.argv[1])]))

@@ -164,7 +164,8 @@ def pull(session: Session, emit: Emit, name: str, why: str) -> None:
     def show(layer: str, done: int, total: int) -> None:
         layers[layer] = (done, total)
         at, whole = (sum(column) for column in zip(*layers.values(), strict=True))
-        emit(Progress(STAGE, name, at, whole, "bytes", text="pulling layers"))
+        if whole:
+            emit(Progress(STAGE, name, at, whole, "bytes", text="pulling layers"))
 
     def act(node: Node) -> None:
         with engine_of(settings, node) as engine:

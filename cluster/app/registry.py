@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from threading import Event, Thread
@@ -25,7 +25,9 @@ from cluster.plan.image_room import RESERVE
 STAGE = "image"
 LONGEST = 6 * 3600.0
 PATIENCE = 60.0
+NEWS = 2.0  # an engine may notice that a way broke before we hear of it
 HOW = "registry"
+SHORT = 12  # characters of a layer's digest by which an engine speaks of it
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,15 +116,25 @@ def push(engine: Engine, where: str, image: ImageSeen, name: str, doors: Doors, 
 
 
 def pull(
-    engine: Engine, where: str, doors: Doors, name: str, digest: str, tags: tuple[str, ...], emit: Emit
+    engine: Engine,
+    where: str,
+    doors: Doors,
+    name: str,
+    digest: str,
+    tags: tuple[str, ...],
+    sizes: Mapping[str, int],
+    emit: Emit,
 ) -> ImageShipped:
-    """By digest, so that whoever else may reach the loopback port cannot put another image there."""
+    """By digest, so that whoever else may reach the loopback port cannot put another image there.
+
+    `sizes` of layers by their digests count for those of which the engine tells none.
+    """
     reference = f"{doors.there}/{repository(name)}@{digest}"
-    shown, began = _Shown(emit, where, "pulling layers from the head"), monotonic()
+    shown, began = _Shown(emit, where, "pulling layers from the head", sizes), monotonic()
     try:
         engine.pull(reference, shown.show, goes_on=lambda: not doors.lost.is_set())
     except StepFailed as error:
-        if doors.lost.is_set():
+        if doors.lost.wait(NEWS):
             raise Unreachable("the way to the head's registry broke", where=where, evidence=error.evidence) from error
         raise
     for tag in tags:
@@ -140,14 +152,19 @@ def _split(tag: str) -> tuple[str, str]:
 class _Shown:
     """Progress of an engine's own transfer, layer by layer, as it tells of it: what is packed counts packed."""
 
-    def __init__(self, emit: Emit, where: str, text: str) -> None:
+    def __init__(self, emit: Emit, where: str, text: str, sizes: Mapping[str, int] | None = None) -> None:
         self._emit, self._where, self._text = emit, where, text
+        self._sizes = {digest.partition(":")[2][:SHORT]: size for digest, size in (sizes or {}).items()}
         self._seen: dict[str, tuple[int, int]] = {}
         self._began = monotonic()
 
     def show(self, layer: str, done: int, total: int) -> None:
+        if not total:
+            done = total = self._sizes.get(layer, 0)
         self._seen[layer] = (min(max(done, self._seen.get(layer, (0, 0))[0]), total), total)
         at, whole = (sum(column) for column in zip(*self._seen.values(), strict=True))
+        if not whole:
+            return
         rate = at / max(monotonic() - self._began, 0.001)
         self._emit(Progress(STAGE, self._where, at, whole, "bytes", rate=rate, text=self._text))
 

@@ -23,7 +23,7 @@ from cluster.node.base import Node
 from cluster.node.engine import Engine
 from cluster.node.failures import NoSpace
 from cluster.plan.image import missing_layers
-from cluster.plan.image_room import Disk, EngineSaid, Need, choose_way, engine_said, platform_words
+from cluster.plan.image_room import Disk, EngineSaid, Need, choose_way, engine_said, platform_words, unpacked_size
 
 LONGEST = Seconds(6 * 3600)
 STAGE = "image"
@@ -31,7 +31,6 @@ PARTIAL = "sparkctl.partial"
 STAGED = "~/.cache/sparkctl/blobs"
 REGISTRY = "~/.cache/sparkctl/registry"
 GZIP_MEDIA = "application/vnd.oci.image.layer.v1.tar"
-CONTAINERD = "/var/lib/containerd"
 AGAIN = "the same command again: what arrived is kept, and nothing of it is sent twice"
 
 
@@ -95,11 +94,11 @@ def _bring(head: Side, worker: Side, image: ImageSeen, request: dict[str, Any], 
         return _full(head, worker, image, request, way, emit)
     there = _blobs(worker, [one["digest"] for one in described["layers"]])
     sent = [one for one in described["layers"] if one["digest"] not in there]
-    request |= {"skip": there} | _staged(worker, way, Bytes(sum(one["size"] for one in sent)))
+    request |= {"skip": there} | _staged(worker, way, sent)
     try:
         done = _send(head, worker, request, way, emit)
-    except StepFailed as error:
-        if not worker.seen.containerd_store or isinstance(error, NoSpace):
+    except NotTaken as error:
+        if not worker.seen.containerd_store:
             raise
         name = request["tags"][0] if request["tags"] else image.id
         worker.engine.remove_image(name)  # it would pass for an image, and cannot run
@@ -113,12 +112,11 @@ def _request(
     head: Side, worker: Side, image: ImageSeen, tags: tuple[str, ...], missing: tuple[str, ...]
 ) -> dict[str, Any]:
     """What the program on the head is asked. A containerd store knows blobs, not chains: it is offered all of them."""
-    platform = (image.system, image.architecture)
     return {
         "engine": head.host,
         "to": worker.host,
         "to_containerd": worker.seen.containerd_store,
-        "roots": [head.seen.root, *([CONTAINERD] if head.seen.containerd_store else [])],
+        "roots": list(head.seen.keeps or (head.seen.root,)),
         "driver": head.seen.store,
         "containerd": head.seen.containerd_store,
         "id": image.id,
@@ -127,36 +125,49 @@ def _request(
         "skip": [],
         "media": GZIP_MEDIA,
         "tags": list(tags),
-        "platform": list(platform_words(worker.seen.version, *platform)),
-        "save_platform": list(platform_words(head.seen.version, *platform)),
+        "platform": _platform(worker, image),
+        "save_platform": _platform(head, image),
         "size": image.size,
         "reader": base64.b64encode(bundle(map(source, ("layers", "read_layers")))).decode(),
     }
+
+
+def _platform(side: Side, image: ImageSeen) -> list[str]:
+    client = side.node.run(Command(("docker", "--version"))).text
+    return list(platform_words(side.seen.version, client, image.system, image.architecture))
 
 
 def _blobs(worker: Side, digests: list[str]) -> list[str]:
     """What a containerd store has already, by the names that it gives its blobs."""
     if not worker.seen.containerd_store:
         return []
-    wanted = {"roots": [worker.seen.root, CONTAINERD], "digests": digests}
+    wanted = {"roots": worker.seen.keeps, "digests": digests}
     found: list[str] = json.loads(told(worker.node, worker.node.run(agent("blobs", wanted))))
     return found
 
 
-def _staged(worker: Side, way: Way, size: Bytes) -> dict[str, Any]:
+def _staged(worker: Side, way: Way, layers: list[dict[str, Any]]) -> dict[str, Any]:
     """Room on the worker's disks, seen before a byte is sent."""
-    need = _room(worker, way.ship, size, way.staging)
+    need = _room(worker, way.ship, *_sizes(layers), way.staging)
     return {"stage": need.way is Ship.RSYNC, "staging": way.staging, "keep": way.keep}
 
 
-def _room(side: Side, ship: Ship, size: Bytes, staging: str = "/") -> Need:
+def _sizes(layers: list[dict[str, Any]]) -> tuple[Bytes, Bytes]:
+    """As they are sent, and unpacked."""
+    kept = [(one["media"], Bytes(one["size"])) for one in layers]
+    return Bytes(sum(size for _, size in kept)), unpacked_size(kept)
+
+
+def _room(side: Side, ship: Ship, sent: Bytes, unpacked: Bytes, staging: str = "/") -> Need:
     """The way that fits on the node's disks, or a refusal with the numbers."""
-    root = CONTAINERD if side.seen.containerd_store else side.seen.root
-    rows = json.loads(told(side.node, side.node.run(agent("room", [root, staging]))))
+    if side.seen.containerd_store:
+        unpacked = Bytes(unpacked + sent)  # it keeps both
+    stores = side.seen.keeps or (side.seen.root,)
+    rows = json.loads(told(side.node, side.node.run(agent("room", [stores, [staging]]))))
     store, beside = (Disk(str(row["mount"]), Bytes(row["available"]), row["inodes"]) for row in rows)
     if rows[0]["device"] == rows[1]["device"]:
         beside = replace(beside, mount=store.mount)
-    need = choose_way(ship, size, size, Bytes(0), store, beside)
+    need = choose_way(ship, sent, unpacked, Bytes(0), store, beside)
     if not need.fits:
         raise Refused(
             f"no room for the image: {need.sentence}",
@@ -172,13 +183,15 @@ def _by_registry(
     """Raises NoRegistry where another way must do."""
     tags = tuple(request["tags"])
     name = tags[0] if tags else image.id
-    size = image.size
+    layers, need = [], (image.size, image.size)
     with suppress(StepFailed):  # a store that cannot be read: then as much as the whole image
-        size = Bytes(sum(one["size"] for one in _described(head, request)["layers"]))
-    _room(worker, Ship.REGISTRY, size)
+        layers = _described(head, request)["layers"]
+        need = _sizes(layers)
+    _room(worker, Ship.REGISTRY, *need)
     with registry(head.node, way.reach, (way.port, way.registry), name) as doors:
-        digest = push(head.engine, head.node.name, image, name, doors, size, emit)
-        return pull(worker.engine, worker.node.name, doors, name, digest, tags, emit)
+        digest = push(head.engine, head.node.name, image, name, doors, need[0], emit)
+        sizes = {one["digest"]: one["size"] for one in layers}
+        return pull(worker.engine, worker.node.name, doors, name, digest, tags, sizes, emit)
 
 
 def _described(head: Side, request: dict[str, Any]) -> dict[str, Any]:
@@ -197,7 +210,7 @@ def _full(head: Side, worker: Side, image: ImageSeen, request: dict[str, Any], w
     """The last way. An engine of the older kind puts a whole archive on its disk before it exports or loads it."""
     for side in (head, worker):
         if not side.seen.containerd_store or side is worker:
-            _room(side, Ship.STREAM if side is head else Ship.REGISTRY, image.size)
+            _room(side, Ship.STREAM if side is head else Ship.REGISTRY, image.size, image.size)
     words = [*way.reach, "docker", "-H", worker.host, "load", *request["platform"]]
     return _carried(head, worker, {**request, "do": "full", "receiver": words}, emit, Bound.UPPER)
 
@@ -219,6 +232,10 @@ def _carried(head: Side, worker: Side, request: dict[str, Any], emit: Emit, boun
     except SparkctlError as error:
         raise _placed(error, head, worker) from error
     return ImageShipped(worker.node.name, done["how"], done["sent"], done["before"], 0, seconds)
+
+
+class NotTaken(StepFailed):
+    """All arrived, and the engine made no image of it."""
 
 
 class _Said(StepFailed):
@@ -273,7 +290,7 @@ def _placed(error: SparkctlError, head: Side, worker: Side) -> SparkctlError:
         case (_, EngineSaid.PERMISSION):
             return StepFailed("no permission for the engine", where=name, evidence=words, fix="join the group docker")
         case ("load" | "receiver", _):
-            return StepFailed("the engine did not take the image", where=name, evidence=words)
+            return NotTaken("the engine did not take the image", where=name, evidence=words)
         case _:
             return error
 

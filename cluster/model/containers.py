@@ -119,7 +119,10 @@ class ContainerSeen:
 
 @dataclass(frozen=True, slots=True)
 class EngineSeen:
-    """`store` is the image store's driver: overlay2 and the like, or overlayfs for containerd's."""
+    """`store` is the image store's driver: overlay2 and the like, or overlayfs for containerd's.
+
+    keeps    folders where a containerd store may keep its blobs, the likeliest first; none for an older kind of store
+    """
 
     version: str
     api: str
@@ -128,3 +131,4 @@ class EngineSeen:
     containerd_store: bool
     root: str
     runtimes: tuple[str, ...]
+    keeps: tuple[str, ...] = ()

@@ -26,12 +26,13 @@ from cluster.model.steps import Command
 from cluster.model.table import Secret
 from cluster.model.units import Bytes
 from cluster.node.base import Node
-from cluster.node.engine_said import meant
+from cluster.node.engine_said import keeps, meant
 
 SOCKET = "/var/run/docker.sock"
 ANSWER = 60
 DIGEST = re.compile(r" digest: (sha256:[0-9a-f]{64}) ")
-Moved = Callable[[str, int, int], None]  # layer, bytes done, bytes in all, as the engine tells them
+MOVED = ("Download complete", "Pushed")  # a small layer's only words, from an engine with containerd's store
+Moved = Callable[[str, int, int], None]  # layer, bytes done, bytes in all, as the engine tells them; no size is 0
 Login = tuple[str, Secret]
 
 # Asked when the engine does not answer: errno of a connect tells a missing engine from a missing permission.
@@ -76,14 +77,16 @@ class Engine:
         with self._door("reading the engine's state"):
             version, info = self.client.version(), self.client.info()
         status = {row[0]: row[1] for row in info.get("DriverStatus") or () if len(row) > 1}
+        is_containerd = "io.containerd.snapshotter" in status.get("driver-type", "")
         return EngineSeen(
             version=version["Version"],
             api=version["ApiVersion"],
             architecture=version["Arch"],
             store=info["Driver"],
-            containerd_store="io.containerd.snapshotter" in status.get("driver-type", ""),
+            containerd_store=is_containerd,
             root=info["DockerRootDir"],
             runtimes=tuple(sorted(info.get("Runtimes") or ())),
+            keeps=keeps(info) if is_containerd else (),
         )
 
     def image(self, reference: str) -> ImageSeen | None:
@@ -128,16 +131,24 @@ class Engine:
 
     def _follow(self, doing: str, events: Any, on_progress: Moved, goes_on: Callable[[], bool]) -> str:
         """The digest at the end, where the engine tells one. An engine ends what nobody listens to any more."""
-        digest = ""
+        digest, failed, sized = "", "", set[str]()
         with contextlib.closing(events):
             for event in events:
-                if "error" in event or not goes_on():
-                    raise meant(doing, self._node.name, str(event.get("error") or event.get("status")), None)
+                failed = failed or str(event.get("error") or "")
+                if not goes_on():
+                    raise meant(doing, self._node.name, failed or str(event.get("status")), None)
+                if failed:
+                    continue  # to the end of what it says, which gives the connection back
                 told = DIGEST.search(str(event.get("status")))  # of both stores the one place where it stands
                 digest = told.group(1) if told else digest
                 detail = event.get("progressDetail") or {}
                 if event.get("id") and detail.get("total"):
+                    sized.add(event["id"])
                     on_progress(event["id"], detail.get("current", 0), detail["total"])
+                elif event.get("status") in MOVED and event["id"] not in sized:
+                    on_progress(event["id"], 0, 0)
+        if failed:
+            raise meant(doing, self._node.name, failed, None)
         return digest
 
     def remove_image(self, reference: str) -> None:

@@ -1,6 +1,8 @@
 """What a container engine means by its words, as errors that say what to type next."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from cluster.errors import ImageMissing, NameTaken, SparkctlError, StepFailed
 from cluster.node.failures import NoSpace
@@ -11,6 +13,8 @@ NAME_HINT = "docker ps -a shows whose it is; sparkctl removes only containers th
 IMAGE_HINT = "sparkctl image ls shows which node has it; sparkctl start brings it where it is missing"
 LOGIN_HINT = "docker login where sparkctl runs; for ghcr.io set GHCR_TOKEN"
 AGAIN_HINT = "the same again; then whoever keeps the registry has to look at it"
+CONTAINERD = "/var/lib/containerd"
+SYSTEM_CONTAINERD = ("/run/containerd/containerd.sock", "/var/run/containerd/containerd.sock")
 MOUNT_HINT = "make it on that node, or take it out of MOUNTS"
 
 
@@ -25,7 +29,11 @@ class _Meaning:
 
 _MEANINGS = (
     _Meaning(("no basic auth credentials", "unauthorized", "denied:"), "the registry wants a login", LOGIN_HINT),
-    _Meaning(("verification failed", "does not match"), "a layer is not what its digest says", AGAIN_HINT),
+    _Meaning(
+        ("verification failed", "does not match", "unexpected commit"),
+        "a layer is not what its digest says",
+        AGAIN_HINT,
+    ),
     _Meaning(("manifest unknown", "not found: manifest", "name unknown"), "the registry has no such image"),
     _Meaning(("dial tcp", "no such host", "i/o timeout", "tls handshake"), "the registry does not answer"),
     _Meaning(("bind source path does not exist",), "a folder to be mounted is not there", MOUNT_HINT),
@@ -45,3 +53,10 @@ def meant(doing: str, where: str, said: str, status: int | None) -> SparkctlErro
         if any(words in low for words in one.words):
             return StepFailed(f"{doing} failed: {one.means}", where=where, evidence=[said], fix=one.fix)
     return StepFailed(f"{doing} failed", where=where, evidence=[said])
+
+
+def keeps(info: Mapping[str, Any]) -> tuple[str, ...]:
+    """The system's containerd has a folder of its own; one that the engine started lies below the engine's."""
+    below = f"{info['DockerRootDir']}/containerd/daemon"
+    told = (info.get("Containerd") or {}).get("Address") or ""  # from Docker 27 on
+    return (below, CONTAINERD) if told and told not in SYSTEM_CONTAINERD else (CONTAINERD, below)

@@ -1,5 +1,7 @@
 """Room for an image on a worker's disks, before a byte is sent; and what an engine's last words mean."""
 
+import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -11,6 +13,7 @@ RESERVE = Bytes(5 * 2**30)
 BYTES_PER_INODE = 40 * 2**10
 INODE_RESERVE = 20_000
 OLDEST_WITH_PLATFORM = 28
+UNPACKED_OVER_PACKED = 2.5  # libraries and Python code, as gzip and zstd have them
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +99,25 @@ def engine_said(exit_code: int, err: str) -> EngineSaid:
     return EngineSaid.SSH if exit_code == _SSH_EXIT else EngineSaid.OTHER
 
 
-def platform_words(version: str, system: str, architecture: str) -> tuple[str, ...]:
-    """For `save` and `load`: an index names blobs of other platforms that are not here. Known from 28 on."""
-    major = version.partition(".")[0]
-    knows = major.isdigit() and int(major) >= OLDEST_WITH_PLATFORM
+def platform_words(engine: str, client_said: str, system: str, architecture: str) -> tuple[str, ...]:
+    """For `save` and `load`: an index names blobs of other platforms that are not here. Both must be 28 or later.
+
+    The command line may be older than the engine, and one that does not know a word does nothing at all.
+    """
+    found = re.search(r"version (\d+)", client_said)
+    knows = min(_major(engine), int(found.group(1)) if found else 0) >= OLDEST_WITH_PLATFORM
     return ("--platform", f"{system}/{architecture}") if knows else ()
+
+
+def _major(version: str) -> int:
+    major = version.partition(".")[0]
+    return int(major) if major.isdigit() else 0
+
+
+def unpacked_size(layers: Iterable[tuple[str, Bytes]]) -> Bytes:
+    """Of layers by their media type and size, as they are kept: a store may have them packed."""
+    return Bytes(round(sum(size * (UNPACKED_OVER_PACKED if _is_packed(media) else 1) for media, size in layers)))
+
+
+def _is_packed(media: str) -> bool:
+    return media.endswith(("gzip", "zstd"))

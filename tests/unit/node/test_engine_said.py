@@ -3,7 +3,7 @@
 import pytest
 
 from cluster.errors import ImageMissing, NameTaken, StepFailed
-from cluster.node.engine_said import meant
+from cluster.node.engine_said import keeps, meant
 from cluster.node.failures import NoSpace
 
 
@@ -17,6 +17,12 @@ from cluster.node.failures import NoSpace
         ("unauthorized: authentication required", None, StepFailed, "the registry wants a login"),
         (
             "filesystem layer verification failed for digest sha256:1",
+            None,
+            StepFailed,
+            "a layer is not what its digest says",
+        ),
+        (
+            'failed commit on ref "layer-sha256:1": unexpected commit digest sha256:2, expected sha256:1',
             None,
             StepFailed,
             "a layer is not what its digest says",
@@ -49,3 +55,15 @@ def test_what_an_engine_says_has_one_meaning(said, status, kind, what):
 def test_words_that_nobody_knows_are_passed_on():
     error = meant("doing it", "worker", "something else", 500)
     assert (error.what, error.evidence) == ("doing it failed", ("something else",))
+
+
+@pytest.mark.parametrize(
+    ("told", "first"),
+    [
+        ({"Containerd": {"Address": "/run/containerd/containerd.sock"}}, "/var/lib/containerd"),
+        ({"Containerd": {"Address": "/var/run/docker/containerd/containerd.sock"}}, "/data/docker/containerd/daemon"),
+        ({}, "/var/lib/containerd"),
+    ],
+)
+def test_blobs_lie_with_the_containerd_that_the_engine_speaks_to(told, first):
+    assert keeps({"DockerRootDir": "/data/docker", **told})[0] == first

@@ -12,6 +12,7 @@ from cluster.plan.image_room import (
     engine_said,
     need_of,
     platform_words,
+    unpacked_size,
 )
 
 TAR = Bytes(25_769_803_776)
@@ -21,9 +22,11 @@ OTHER = Disk("/scratch", Bytes(30_000_000_000))
 
 def test_an_index_is_saved_for_one_platform():
     """IMG-02"""
-    assert platform_words("28.2.2", "linux", "arm64") == ("--platform", "linux/arm64")
-    assert platform_words("27.5.1", "linux", "arm64") == ()
-    assert platform_words("20.10.24+dfsg1", "linux", "arm64") == ()
+    new, old = "Docker version 28.2.2, build e6534b4", "Docker version 20.10.24+dfsg1, build 297e128"
+    assert platform_words("28.5.2+dfsg4", new, "linux", "arm64") == ("--platform", "linux/arm64")
+    assert platform_words("27.5.1", new, "linux", "arm64") == ()
+    assert platform_words("28.5.2+dfsg4", old, "linux", "arm64") == ()
+    assert platform_words("28.5.2+dfsg4", "", "linux", "arm64") == ()
 
 
 def test_a_disk_too_small_for_staging_takes_the_stream():
@@ -81,3 +84,9 @@ def test_a_disk_without_inodes_is_full_too():
 def test_only_no_such_image_means_missing(code, err, meaning):
     """IMG-05"""
     assert engine_said(code, err) is meaning
+
+
+def test_layers_that_a_store_keeps_packed_take_more_room_unpacked():
+    plain, packed = "application/vnd.oci.image.layer.v1.tar", "application/vnd.oci.image.layer.v1.tar+gzip"
+    assert unpacked_size([(plain, Bytes(100)), (packed, Bytes(1000))]) == 2600
+    assert unpacked_size([("application/vnd.docker.image.rootfs.diff.tar.gzip", Bytes(1000))]) == 2500
