@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 TOOLS = {
     "debootstrap": "debootstrap", "qemu-system-x86_64": "qemu-system-x86", "qemu-img": "qemu-utils",
     "mke2fs": "e2fsprogs",
+    "/usr/share/keyrings/debian-archive-keyring.gpg": "debian-archive-keyring",
     "zstd": "zstd", "ssh": "openssh-client", "ssh-keygen": "openssh-client", "unshare": "util-linux",
 }  # fmt: skip
 DISK = "8G"
@@ -64,9 +65,24 @@ def missing() -> str | None:
     """Why no VM lab can stand here, or None."""
     if os.geteuid() != 0:
         return "the VM lab needs root (debootstrap, chroot, mount)"
+    if absent := _absent():
+        return f"the VM lab needs the Debian packages {' '.join(absent)}; `scripts/vm-lab build` installs them"
+    return None
+
+
+def equip() -> None:
+    """Install what a VM lab needs of this host, where that is ours to do."""
+    if os.geteuid() == 0 and (absent := _absent()):
+        argv = (sys.executable, str(recipe.REPOSITORY / "scripts/provision.py"), "apt", *absent)
+        if subprocess.run(argv).returncode:
+            raise SystemExit(f"vm-lab: could not install {' '.join(absent)}")
+
+
+def _absent() -> list[str]:
     path = "/usr/sbin:/usr/bin:/sbin:/bin"
-    absent = {package for tool, package in TOOLS.items() if shutil.which(tool, path=path) is None}
-    return f"the VM lab needs the Debian packages {' '.join(sorted(absent))}" if absent else None
+    return sorted({
+        package for tool, package in TOOLS.items() if not (Path(tool).is_file() or shutil.which(tool, path=path))
+    })  # fmt: skip
 
 
 def keys() -> dict[str, tuple[str, str]]:

@@ -32,6 +32,8 @@ NAME is "{NAME}" unless given. Images and pairs are kept in {image.cache()}"""
 def main(words: list[str]) -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was begun is taken back
     verb, *rest = words or ["help"]
+    if verb in ("up", "build", "test"):
+        image.equip()
     if verb == "test":
         return test(rest)
     if verb in ("up", "build") and (reason := image.missing()):
