@@ -26,7 +26,7 @@ ROOT = Path(__file__).resolve().parent.parent
 SUITE = "bookworm"
 PACKAGES = ("python3", "python3-dev", "gcc", "g++", "libc6-dev", "make", "libnuma1", "libstdc++6", "libgomp1")
 # Debian's next release: an engine that can have containerd's image store, with its command line.
-ENGINE_SUITE, ENGINE_PACKAGES = "forky", ("docker.io", "docker-cli", "docker-buildx")
+ENGINE_SUITE, ENGINE_PACKAGES = "forky", ("docker.io", "docker-cli", "docker-buildx", "procps")
 # What builds the overlay's wheel, inside, where nothing can be downloaded.
 BUILDER = "hatchling==1.33.0"
 BASE, NAME = f"sparkctl-demo-base:{SUITE}", "sparkctl-demo:1"
@@ -94,11 +94,17 @@ def download(folder: Path) -> Path:
     return wheels
 
 
+def engine_root() -> Path:
+    return cache() / f"root-{ENGINE_SUITE}-{digest(*ENGINE_PACKAGES)[:8]}"
+
+
 def make_engine() -> Path:
-    root = cache() / f"root-{ENGINE_SUITE}-docker"
-    if not (root / "usr/sbin/dockerd").exists():
+    root = engine_root()
+    if not root.exists():
         cache().mkdir(parents=True, exist_ok=True)
         debootstrap(root, ENGINE_SUITE, ENGINE_PACKAGES)
+        for older in set(cache().glob(f"root-{ENGINE_SUITE}-*")) - {root}:
+            shutil.rmtree(older)
     return root
 
 

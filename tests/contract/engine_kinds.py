@@ -9,8 +9,9 @@ import shutil
 from enum import StrEnum
 from pathlib import Path
 
-CACHE = Path(os.environ.get("SPARKCTL_IMAGE_CACHE") or Path.home() / ".cache/sparkctl/images")
-ROOT = CACHE / "root-forky-docker"
+from scripts.build_images import engine_root
+
+ROOT = engine_root()
 OVER = 'mount --bind "$1/usr" /usr && shift && exec "$@"'
 
 
@@ -32,7 +33,7 @@ def missing(kind: Kind) -> str | None:
     if kind is Kind.INSTALLED:
         absent = [tool for tool in ("dockerd", "containerd", "runc") if shutil.which(tool) is None]
         return f"not installed: {', '.join(absent)} (Debian: docker.io)" if absent else None
-    if (ROOT / "usr/sbin/dockerd").exists():
+    if ROOT.exists():
         return None
     return f"no newer engine here; `python3 scripts/build_images.py engine` makes {ROOT}"
 
