@@ -87,13 +87,13 @@ def option_layer(options: Iterable[Option]) -> Layer:
             problems.append(Problem(at, f"there is no setting {option.name}", did_you_mean(option.name, all_names())))
             continue
         if _is_secret(key):
-            what = "is a secret, and every user of this machine can read command lines"
+            what = f"{option.name} is a secret, and every user of this machine can read command lines"
             problems.append(Problem(at, what, "put it in .env"))
             continue
         one = Given(key, _raw(key, option.value), at)
         before = given.setdefault(key, one)
         if before.raw != one.raw:
-            problems.append(Problem(at, f"is given twice, with two values; also by {before.origin}"))
+            problems.append(Problem(at, f"{option.name} is given twice, with two values; also by {before.origin}"))
     return Layer(Rank.OPTION, tuple(given.values()), tuple(problems))
 
 

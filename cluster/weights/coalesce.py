@@ -206,7 +206,12 @@ def manifest(source: str, ranks: int, tensors: int, size: int, files: Mapping[st
 def manifest_files(tree: Mapping[str, Any], where: str) -> dict[str, tuple[int, str]]:
     """Name -> size and digest. Refused when the manifest is of another kind, or has no digests to check."""
     if tree.get("format") != FORMAT or tree.get("target_tp") != 1:
-        raise Refused("is no manifest of a joined pack", where=where, evidence=(f"format: {tree.get('format')}",))
+        raise Refused(
+            "the file is no manifest of a joined pack",
+            where=where,
+            evidence=(f"format: {tree.get('format')}",),
+            fix="name a folder that coalesce made",
+        )
     found = {one["name"]: (int(one["bytes"]), str(one["sha256"])) for one in tree.get("files", ())}
     if not found or not all(sha256 for _, sha256 in found.values()):
         raise Refused(

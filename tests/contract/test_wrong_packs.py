@@ -22,6 +22,8 @@ RELAY = "relay pack new --min-bytes 256 --reserve 0"
 JOIN = "coalesce tp2 new --reserve 0"
 DRAFT = "draft pack new --plan plan.json --experts 8 --reserve 0"
 PATCH = "patch apply set.yaml --root demo --any-version"
+NATIVE = "plan --recipe dsv41-sage-exl3-1x --model /models/pack"
+COMPOSE = "compose --recipe dsv4-sparkinfer-1x --model /models/pack"
 SET = """\
 package: demo
 versions: {from: "1", below: "2"}
@@ -143,7 +145,9 @@ TABLE: dict[str, tuple[Callable[[Path], None], str, Exit, str]] = {
     ),
     "no config": (remove("pack/config.json"), "packconfig pack", Exit.SETTINGS, "there is no config.json"),
     "config cut off": (text("pack/config.json", "{"), "packconfig pack", Exit.REFUSED, "config.json is not JSON"),
-    "no index": (remove("pack/model.safetensors.index.json"), "inspect pack", Exit.REFUSED, "there is no model.saf"),
+    "config of another kind": (
+        nothing, "inspect pack", Exit.REFUSED, "config.json says no quantization, the pack is EXL3",
+    ),
     "rank missing": (remove("tp2/x-tp2-rank1.safetensors"), JOIN, Exit.REFUSED, "has not exactly the ranks 0 to 1"),
     "rank misnamed": (
         add("tp2/x-tp2-rank1.safetensors", linear(f"{E}.0.w1.rank0", 32, 32, 2)),
@@ -167,6 +171,30 @@ TABLE: dict[str, tuple[Callable[[Path], None], str, Exit, str]] = {
     "file gone": (remove("demo/a.py"), PATCH, Exit.REFUSED, "a.py: the file is not there"),
     "unknown version": (nothing, PATCH.removesuffix(" --any-version"), Exit.REFUSED, "an unknown version"),
     "no set": (nothing, "patch status none", Exit.SETTINGS, "there is no set of patches none"),
+    "cached weights evicted": (
+        nothing, f"{NATIVE} --set PAGE_CACHE=evict-all", Exit.SETTINGS, "the GPU reads its weights in the page cache",
+    ),
+    "context off its page": (
+        nothing, f"{NATIVE} --set MAX_MODEL_LEN=1000", Exit.SETTINGS, "MAX_MODEL_LEN=1000 is not a multiple of 256",
+    ),
+    "copied names are no expression": (
+        nothing, f"{NATIVE} --set EXL3_ATS_COPY=^(?!mtp", Exit.SETTINGS, "is no regular expression",
+    ),
+    "two requests for a drafter": (
+        nothing, f"{NATIVE} --set MAX_NUM_SEQS=2", Exit.SETTINGS, "this server drafts for one request at a time",
+    ),
+    "batch too small": (
+        nothing, f"{COMPOSE} --set MAX_NUM_BATCHED_TOKENS=4096", Exit.SETTINGS,
+        "makes the workspace of sparkinfer's attention too small",
+    ),
+    "memory all taken": (nothing, f"{COMPOSE} --set GPU_MEM_UTIL=0.96", Exit.SETTINGS, "GPU_MEM_UTIL=0.96"),
+    "secret in a compose file": (
+        text("cluster.yaml", "launch: {environment: {HF_TOKEN: hf_abcdefghijklmnop}}\n"),
+        COMPOSE, Exit.SETTINGS, "HF_TOKEN looks like a secret",
+    ),
+    "secret as an option": (
+        nothing, f"{COMPOSE} --set VLLM_API_KEY=abc", Exit.SETTINGS, "VLLM_API_KEY is a secret, and every user",
+    ),
     "not patched": (nothing, "patch status set.yaml --root demo", Exit.ABSENT, "pristine"),
 }  # fmt: skip
 SOUND = {
@@ -221,3 +249,13 @@ def test_wrong_inputs(wrong, folder, capsys):
     assert (seen, told in said) == (int(code), True), said
     if code is not Exit.STEP_FAILED:
         assert snapshot(folder) == before
+
+
+def test_the_page_tells_every_row():
+    page = (Path(__file__).parents[2] / "docs" / "pack-faults.md").read_text()
+    rows = [line.strip("|").split(" | ") for line in page.splitlines() if line.startswith("| ")][1:]
+    told = {name.strip(): (command.strip("`"), said, int(code)) for name, command, said, code in rows}
+    assert [(name, told[name][0], row[3] in told[name][1], told[name][2]) for name, row in TABLE.items()] == [
+        (name, command, True, int(code)) for name, (_, command, code, _) in TABLE.items()
+    ]
+    assert list(told) == list(TABLE)

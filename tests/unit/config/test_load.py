@@ -153,7 +153,7 @@ def test_an_option_takes_bare_names_and_dotted_keys(here):
 def test_the_same_option_twice_with_two_values_is_refused(here):
     assert here(options=[("PORT", "1"), ("serve.port", "1")]).settings.serve.port == 1
     assert refused(here, options=[("PORT", "1"), ("serve.port", "2")]) == [
-        "option --set serve.port: is given twice, with two values; also by option --set PORT"
+        "option --set serve.port: serve.port is given twice, with two values; also by option --set PORT"
     ]
 
 
@@ -333,7 +333,8 @@ def test_an_api_key_may_only_stand_in_a_file_that_others_cannot_read(here):
 
 def test_a_secret_has_no_place_on_the_command_line_or_in_a_shared_file(here):
     assert refused(here, options=[("HF_TOKEN", "abc")]) == [
-        "option --set HF_TOKEN: is a secret, and every user of this machine can read command lines; put it in .env"
+        "option --set HF_TOKEN: HF_TOKEN is a secret, and every user of this machine can read command lines; "
+        "put it in .env"
     ]
     assert refused(here, cluster="weights:\n  hf_token: abc\n") == [
         "cluster.yaml:2: weights.hf_token is a secret, and this file is meant to be shared; put HF_TOKEN in .env"
