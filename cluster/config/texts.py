@@ -87,7 +87,7 @@ def option_layer(options: Iterable[Option]) -> Layer:
             problems.append(Problem(at, f"there is no setting {option.name}", did_you_mean(option.name, all_names())))
             continue
         if _is_secret(key):
-            what = f"{option.name} is a secret, and every user of this machine can read command lines"
+            what = f"{option.name} is a secret, and anyone on this machine can read command lines"
             problems.append(Problem(at, what, "put it in .env"))
             continue
         one = Given(key, _raw(key, option.value), at)

@@ -193,7 +193,7 @@ TABLE: dict[str, tuple[Callable[[Path], None], str, Exit, str]] = {
         COMPOSE, Exit.SETTINGS, "HF_TOKEN looks like a secret",
     ),
     "secret as an option": (
-        nothing, f"{COMPOSE} --set VLLM_API_KEY=abc", Exit.SETTINGS, "VLLM_API_KEY is a secret, and every user",
+        nothing, f"{COMPOSE} --set VLLM_API_KEY=abc", Exit.SETTINGS, "VLLM_API_KEY is a secret, and anyone",
     ),
     "not patched": (nothing, "patch status set.yaml --root demo", Exit.ABSENT, "pristine"),
 }  # fmt: skip

@@ -333,8 +333,7 @@ def test_an_api_key_may_only_stand_in_a_file_that_others_cannot_read(here):
 
 def test_a_secret_has_no_place_on_the_command_line_or_in_a_shared_file(here):
     assert refused(here, options=[("HF_TOKEN", "abc")]) == [
-        "option --set HF_TOKEN: HF_TOKEN is a secret, and every user of this machine can read command lines; "
-        "put it in .env"
+        "option --set HF_TOKEN: HF_TOKEN is a secret, and anyone on this machine can read command lines; put it in .env"
     ]
     assert refused(here, cluster="weights:\n  hf_token: abc\n") == [
         "cluster.yaml:2: weights.hf_token is a secret, and this file is meant to be shared; put HF_TOKEN in .env"
