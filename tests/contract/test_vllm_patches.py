@@ -38,8 +38,13 @@ class VisionModel:
 def wheel() -> Path:
     given = os.environ.get("SPARKCTL_VLLM_WHEEL")
     found = [Path(given)] if given else sorted((Path.home() / ".cache/sparkctl").glob("vllm-0.28.*.whl"))
-    if not found or not found[-1].is_file():
-        pytest.skip("there is no wheel of vLLM 0.28; pip download --no-deps vllm==0.28.0 -d ~/.cache/sparkctl gets it")
+    if given and not found[-1].is_file():
+        pytest.fail(f"$SPARKCTL_VLLM_WHEEL names no file: {given}")
+    if not found:
+        pytest.skip(
+            "not run: there is no wheel of vLLM 0.28 in ~/.cache/sparkctl;"
+            " pip download --no-deps vllm==0.28.0 -d ~/.cache/sparkctl gets it, 314 MB"
+        )
     return found[-1]
 
 
