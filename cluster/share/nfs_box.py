@@ -5,11 +5,13 @@ from pathlib import PurePosixPath
 
 from cluster.errors import Refused
 from cluster.model.steps import Command, Run
+from cluster.model.units import Seconds
 from cluster.probe.nfs import Export
 from cluster.share.base import Want
 from cluster.share.nfs_facts import BoxSeen, ServerSeen, uses_box
 
 ENGINE = "/var/run/docker.sock"
+GRACE = 30  # seconds to take its exports and the kernel's server back
 EXPORT = "/export"  # where the image has what it exports, as the root of everything
 
 
@@ -61,7 +63,7 @@ def box_steps(want: Want, server: ServerSeen, clients: tuple[str, ...], options:
     if box is not None and box.runs and set(wanted) <= set(box.environment) and box.binds.get(root) == EXPORT:
         return
     if box is not None:
-        yield remove_box(want)
+        yield from without_box(want)
     elif server.serves:
         raise Refused(
             "an NFS server runs on the head that is not sparkctl's, and a kernel has one",
@@ -75,9 +77,13 @@ def box_steps(want: Want, server: ServerSeen, clients: tuple[str, ...], options:
     yield Run(want.head.name, "run the exporter's container", Command(argv))
 
 
-def remove_box(want: Want) -> Run:
-    return Run(
-        want.head.name, "remove the exporter's container", Command((*_docker(want), "rm", "--force", box_name(want)))
+def without_box(want: Want) -> tuple[Run, Run]:
+    """A container that is killed leaves the kernel's server running, and nobody to say what it exports."""
+    name, docker = box_name(want), _docker(want)
+    stop = Command((*docker, "stop", "--time", str(GRACE), name), limit=Seconds(2.0 * GRACE))
+    return (
+        Run(want.head.name, "stop the exporter's container", stop),
+        Run(want.head.name, "remove the exporter's container", Command((*docker, "rm", "--force", name))),
     )
 
 

@@ -10,7 +10,7 @@ from cluster.model.steps import Command, NodeName, Run, Step, Write
 from cluster.model.units import Seconds
 from cluster.probe.nfs import EVERYBODY, Export, device_path, escaped, rule_for
 from cluster.share.base import Folder, Source, Want, as_root
-from cluster.share.nfs_box import box_steps, exported_by, in_box, remove_box, removed
+from cluster.share.nfs_box import box_steps, exported_by, in_box, removed, without_box
 from cluster.share.nfs_facts import (
     FORGET,
     RDMA_PORT,
@@ -244,7 +244,7 @@ def unexport_steps(want: Want, seen: Mapping[NodeName, NfsSeen], source: Source)
     if server.dropin is not None:
         sudo(f"remove {dropin(want)}", "rm", "-f", dropin(want))
     if server.box is not None and server.box.ours == want.deployment:
-        steps.append(remove_box(want))
+        steps += without_box(want)
     elif server.box is not None:
         steps += removed(want, server, clients(want))
     steps += _take_away(want, seen, source, keep=False)

@@ -416,7 +416,16 @@ def test_a_head_without_a_server_runs_the_exporters_image():
     there = head(tools=["docker"], threads=8, box=box(), folder=published())
     assert attach(asked, there, worker(mounts=[mount(device=f"10.40.0.1:/{TREE}")])).is_empty
     older = head(tools=["docker"], threads=8, box=box(environment=[]), folder=published())
-    assert [one.split()[5] for one in lines(attach(asked, older))[:2]] == ["rm", "run"]
+    assert [one.split()[5] for one in lines(attach(asked, older))[:3]] == ["stop", "rm", "run"]
+
+
+def test_a_detach_gives_the_exporters_container_time_to_take_the_kernels_server_back():
+    asked = want(nfs_image="nfs:1")
+    there = head(tools=["docker"], threads=8, box=box())
+    assert lines(SHARE.detach(asked, seen(asked, there))) == [
+        "no longer export: a: docker -H unix:///var/run/docker.sock stop --time 30 sparkctl-demo-exporter",
+        "no longer export: a: docker -H unix:///var/run/docker.sock rm --force sparkctl-demo-exporter",
+    ]
 
 
 def test_an_exporters_container_has_no_listener_for_rdma():
