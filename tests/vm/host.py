@@ -31,7 +31,7 @@ def write_ssh(folder: Path, machines: Sequence[Machine]) -> None:
         "    IdentitiesOnly yes",
         "    StrictHostKeyChecking yes",
         f"    UserKnownHostsFile {folder}/known_hosts",
-        "    ConnectTimeout 30",
+        "    ConnectTimeout 60",  # a login takes a second, and half a minute while the host is busy
     ]
     secret, public = keys["person"]
     texts = {"id_ed25519": secret, "id_ed25519.pub": public, "known_hosts": "".join(known)}

@@ -12,6 +12,18 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.vm.cli import on_host
+from tests.vm.furniture import (
+    EXPORTER,
+    IMAGE,
+    MODEL,
+    NO_SERVER,
+    RANK,
+    SERVER_AGAIN,
+    SLOWLY,
+    STANDIN,
+    SUMS,
+    VLLM,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -46,39 +58,19 @@ chmod 644 *
 """
 # Everything that an attach changes on a node: what is exported, mounted and made.
 PORTRAIT = """
-exportfs -s; ls -A /etc/exports.d; cat /proc/fs/nfsd/threads; grep nfs4 /proc/mounts; ls -d /srv/m
-find /data 2>/dev/null | sort
+exportfs -s; ls -A /etc/exports.d; cat /proc/fs/nfsd/threads; grep nfs4 /proc/mounts
+find /data /srv 2>/dev/null | sort
 true
 """
 VOLUMES = "docker volume ls -q"
-# An image with the machine's own Python, since there is no registry.
-IMAGE = """
-docker image inspect python:lab >/dev/null 2>&1 || {
-  cd / && tar -ch --exclude=__pycache__ --exclude=test --exclude=idlelib usr/bin/python3 usr/lib/python3.11 bin/sleep \
-    $(ldd /usr/bin/python3 /bin/sleep | grep -o '/[^ ]*\\.so[^ ]*' | sort -u | cut -c2-) | docker import - python:lab
+SERVED = {
+    "DEPLOYMENT": "served",
+    "MODEL_DIR": "/srv/served",
+    "MODEL_HOST": "/srv/served",
+    "HOST": "fabric",
+    "VENV": f"{STANDIN}/venv",
+    "STOP_GRACE": "20",
 }
-"""
-SLOWLY = """
-import hashlib, mmap, os, sys, time
-file, made, at = os.open(sys.argv[1], os.O_RDONLY | os.O_DIRECT), hashlib.sha256(), 0
-page = mmap.mmap(-1, 1 << 18)
-while True:
-    got = os.preadv(file, [page], at)
-    if not got:
-        break
-    made.update(page[:got])
-    at += got
-    open("/tmp/progress", "w").write(str(at))
-    time.sleep(0.05)
-print(made.hexdigest())
-"""
-
-
-SUMS = """
-import hashlib, json, os
-names = os.listdir("/model")
-print(json.dumps({name: hashlib.sha256(open(f"/model/{name}", "rb").read()).hexdigest() for name in names}))
-"""
 
 
 @pytest.fixture(scope="module")
@@ -239,6 +231,52 @@ def test_only_the_weights_leave_the_page_cache_of_client_and_server(shared, tmp_
         assert (done["resident_before"], done["resident_after"], done["files"]) == (25165824 + 6291456, 0, 2)
         assert machine.run("fincore -nb -o RES /root/other").stdout.split() == ["1048576"]
         assert int(machine.run(f"fincore -nb -o RES {folder}/config.json").stdout) > 0
+
+
+def test_start_brings_the_weights_a_rank_reads_them_from_the_mount_and_a_stop_leaves_them(shared, tmp_path):
+    for machine in shared.machines:
+        machine.run(RANK, input=VLLM)
+    shared.a.run(["python3", "-c", MODEL])
+    before = portrait(shared)
+    try:
+        started = on_host(shared, tmp_path, SETTINGS | SERVED, "start", timeout=900)
+        assert started.code == 0, started.err + json.dumps(started.events[-3:])
+        stages = [one["stage"] for one in started.of("stage-ended")]
+        assert stages.index("prove") < stages.index("check") < stages.index("launch")
+        *read, kind = shared.b.run(f"cat {STANDIN}/read").stdout.splitlines()
+        assert {name: digest for digest, name in map(str.split, read)} == sums(shared.a, "/srv/served")
+        assert kind == "nfs"
+        status = on_host(shared, tmp_path, SETTINGS | SERVED, "status")
+        assert (status.code, status.result["state"]) == (0, "serving")
+        assert on_host(shared, tmp_path, SETTINGS | SERVED, "stop").code == 0
+        assert result(share(shared, tmp_path, **SERVED))["steps"] == 0
+        assert sums(shared.b, "/srv/served") == sums(shared.a, "/srv/served")
+    finally:
+        on_host(shared, tmp_path, SETTINGS | SERVED, "stop")
+        detached = share(shared, tmp_path, "--detach", **SERVED)
+    assert (detached.code, portrait(shared)) == (0, before)
+
+
+def test_a_head_without_an_nfs_server_exports_from_a_container(shared, tmp_path):
+    shared.a.run(EXPORTER, timeout=600)
+    shared.a.run(NO_SERVER)
+    by_container = {"NFS_IMAGE": "exporter:lab"}
+    try:
+        before = portrait(shared)
+        first = result(share(shared, tmp_path, **by_container))
+        assert first["folders"][0]["how"].startswith("NFS 4.2 over tcp, read-only, 8 connections")
+        assert shared.a.run("docker ps --format '{{.Image}} {{.Names}}'").stdout.split() == [
+            "exporter:lab",
+            "sparkctl-demo-exporter",
+        ]
+        assert result(share(shared, tmp_path, **by_container))["steps"] == 0
+        assert sums(shared.b, "/srv/m") == sums(shared.a, "/data/m")
+        assert "Read-only file system" in shared.b.run("touch /srv/m/x", check=False).stderr
+        result(share(shared, tmp_path, "--detach", **by_container))
+        assert (portrait(shared), shared.a.run("docker ps -aq").stdout) == (before, "")
+        assert result(share(shared, tmp_path, "--detach", **by_container))["steps"] == 0
+    finally:
+        shared.a.run(f"docker rm -f sparkctl-demo-exporter 2>/dev/null; {SERVER_AGAIN}")
 
 
 def test_after_a_reboot_of_the_head_a_share_brings_it_all_back(shared, tmp_path):
