@@ -14,7 +14,7 @@ from cluster.app.registry import login
 from cluster.app.session import Session
 from cluster.app.ship import REGISTRY, STAGE, STAGED, Side, Way, is_partial, ship
 from cluster.errors import Interrupted, Refused, SparkctlError, StepFailed
-from cluster.model.containers import EngineSeen, ImageSeen
+from cluster.model.containers import EngineSeen, ImageSeen, shipped_name
 from cluster.model.events import Emit, Progress, Severity, StepStarted, Told
 from cluster.model.images import ImageReport, ImageShipped, NodeImage
 from cluster.model.settings import Settings
@@ -234,8 +234,8 @@ def _send_one(
     with engine_of(settings, session.head) as ours, engine_of(settings, worker) as theirs:
         head = Side(session.head, ours, from_engine, settings.container.engine)
         there = Side(worker, theirs, to_engine, settings.container.engine)
-        tag = (settings.image.name,) if "@" not in settings.image.name else image.tags[:1]
-        return session.on(settings.head.name, lambda _: ship(head, there, image, tag, way, emit))
+        tags = (shipped_name(settings.image.name),)
+        return session.on(settings.head.name, lambda _: ship(head, there, image, tags, way, emit))
 
 
 def prune(session: Session) -> dict[str, int]:

@@ -104,6 +104,13 @@ class ImageSeen:
     driver: str
 
 
+def shipped_name(reference: str) -> str:
+    """The name that an image is sent under: only a registry gives it a digest, so that one becomes a tag."""
+    path, _, digest = reference.partition("@")
+    folder, slash, last = path.rpartition("/")
+    return f"{folder}{slash}{last.partition(':')[0]}:{digest.replace(':', '-')}" if digest else reference
+
+
 @dataclass(frozen=True, slots=True)
 class ContainerSeen:
     """A container of ours, found by its labels."""

@@ -21,7 +21,7 @@ from cluster.errors import (
     TimedOut,
     Unreachable,
 )
-from cluster.model.containers import ContainerSeen, ContainerSpec, EngineSeen, ImageSeen, Mount
+from cluster.model.containers import ContainerSeen, ContainerSpec, EngineSeen, ImageSeen, Mount, shipped_name
 from cluster.model.steps import Command
 from cluster.model.table import Secret
 from cluster.model.units import Bytes
@@ -90,13 +90,12 @@ class Engine:
         )
 
     def image(self, reference: str) -> ImageSeen | None:
-        """None only when the engine itself says that there is no such image."""
+        """None only when the engine itself says that there is no such image, nor one that was sent for it."""
         with self._door(f"inspecting image {reference}"):
-            try:
-                seen = self.client.inspect_image(reference)
-            except ImageNotFound:
-                return None
-        return _image(seen)
+            for name in dict.fromkeys((reference, shipped_name(reference))):
+                with contextlib.suppress(ImageNotFound):
+                    return _image(self.client.inspect_image(name))
+        return None
 
     def images(self) -> tuple[ImageSeen, ...]:
         """Every image, those without a name too: their layers are what need not be sent."""
