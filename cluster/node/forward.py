@@ -6,10 +6,8 @@ import socket
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from threading import Event, Thread
+from threading import Thread
 from typing import Protocol
-
-AGAIN = 0.5  # seconds until a way that could not be opened is tried once more
 
 
 class Pipe(Protocol):
@@ -50,18 +48,10 @@ class Forward:
                 return
             Thread(target=self._serve, args=(here,), name="forward", daemon=True).start()
 
-    def _opened(self) -> Pipe:
-        """Nothing was said yet, so that a way that just broke is taken once more."""
-        try:
-            return self._open_pipe()
-        except Exception:  # whatever it was: the second time counts
-            Event().wait(AGAIN)
-            return self._open_pipe()
-
     def _serve(self, here: socket.socket) -> None:
         """A pipe that cannot be opened closes the connection; why is asked of the node by whoever connected."""
         with here, contextlib.suppress(Exception):  # a thread root: the peer sees the connection end
-            pipe = self._opened()
+            pipe = self._open_pipe()
             back = Thread(target=_back, args=(pipe, here), daemon=True)
             back.start()
             try:

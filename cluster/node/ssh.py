@@ -5,10 +5,7 @@ The door to fabric and paramiko, with `ssh_connect.py`. Their errors become ours
 
 import contextlib
 import logging
-import secrets
-from base64 import b64encode
 from collections.abc import Callable, Iterator
-from importlib.resources import files
 from pathlib import Path
 from threading import Event, Lock, Thread
 from time import monotonic
@@ -21,8 +18,9 @@ from cluster.model.steps import Command
 from cluster.node import call
 from cluster.node.base import Identity, Result
 from cluster.node.control import Target
-from cluster.node.forward import Forward
+from cluster.node.forward import Forward, Pipe
 from cluster.node.ssh_connect import Connected, Route
+from cluster.node.ssh_dial import PYTHON, Closed, Dialled
 from cluster.node.wire import BOOT
 
 logger = logging.getLogger(__name__)
@@ -33,9 +31,8 @@ PROBE = 5.0
 SILENCE = 30.0
 # How long sshd may go on to refuse a further session on the connection.
 REFUSED = 3.0
-# The system's own Python first: shims and environments in the PATH of a login shell are slow and change under us.
-# One word between single quotes is the same to sh, bash, zsh, fish and csh.
-PYTHON = "p=/usr/bin/python3; test -x $p || p=python3"
+# How long a connection that broke may still count as open.
+DYING = 2.0
 WRAPPER = f"exec sh -c '{PYTHON}; exec $p -IS -c \"{BOOT}\" sparkctl'"
 
 
@@ -105,8 +102,18 @@ class SshNode:
     def socket(self, path: str) -> str:
         with self._lock:
             if path not in self._forwards:
-                self._forwards[path] = Forward(lambda: _Dialled(self.connect(), path))
+                self._forwards[path] = Forward(lambda: self._dial(path))
             return self._forwards[path].path
+
+    def _dial(self, path: str) -> Pipe:
+        """A connection that breaks counts as open for a moment; nothing was said yet, so that a new one will do."""
+        session = self.connect()
+        try:
+            return Dialled(session.channel(), path)
+        except (paramiko.SSHException, OSError, EOFError, Closed):
+            if not session.has_ended(DYING):
+                raise
+        return Dialled(self.connect().channel(), path)
 
     def close(self) -> None:
         self._slots.closed.set()
@@ -142,6 +149,10 @@ class _Session:
     def is_alive(self) -> bool:
         return bool(self._transport.is_active())
 
+    def has_ended(self, within: float) -> bool:
+        self._transport.join(within)
+        return not self.is_alive
+
     def channel(self) -> Any:
         """One that ended here may count there for a moment longer: a refusal is asked again before it is believed."""
         pause, end = Event(), monotonic() + REFUSED
@@ -176,42 +187,6 @@ class _Session:
                 self._cut = f"no answer for {silent:.0f} s"
                 self.close()
             pause.wait(1.0)
-
-
-class _Dialled:
-    """A pipe to a Unix socket on the node. What a login shell prints before our marker is dropped."""
-
-    def __init__(self, session: _Session, path: str) -> None:
-        marker = f"sparkctl:{secrets.token_hex(8)}"
-        self._channel = session.channel()
-        self._channel.exec_command(dial_command(path, marker))
-        heard = b""
-        while marker.encode() not in heard or not heard.endswith(b"\n"):
-            byte = self._channel.recv(1)
-            if not byte:
-                raise Unreachable("the node closed the way to a socket", evidence=[heard.decode("utf-8", "replace")])
-            heard += byte
-        if not heard.endswith(f"{marker} ok\n".encode()):
-            raise Unreachable(f"cannot connect to {path}", evidence=[heard.decode("utf-8", "replace").strip()])
-
-    def send(self, data: bytes) -> None:
-        self._channel.sendall(data)
-
-    def receive(self) -> bytes:
-        return bytes(self._channel.recv(1 << 16))
-
-    def end_sending(self) -> None:
-        self._channel.shutdown_write()
-
-    def close(self) -> None:
-        self._channel.close()
-
-
-def dial_command(path: str, marker: str) -> str:
-    """One line that every login shell reads alike; the program is an argument, for its standard input is taken."""
-    program = b64encode(files("cluster.agent").joinpath("dial.py").read_bytes()).decode()
-    run = f'{PYTHON}; exec $p -IS -c "import sys,base64;exec(base64.b64decode(sys.argv[3]))"'
-    return f"exec sh -c '{run} {b64encode(path.encode()).decode()} {marker} {program}'"
 
 
 class _Channel:

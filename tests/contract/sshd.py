@@ -1,5 +1,6 @@
 """A real OpenSSH server on a free loopback port, with keys, files and configuration of its own."""
 
+import contextlib
 import getpass
 import os
 import shutil
@@ -112,8 +113,9 @@ class Sshd:
     def kill_sessions(self) -> None:
         for pid in self.session_pids():
             for child in _children(pid):
-                if b"sshd" in Path(f"/proc/{child}/cmdline").read_bytes():
-                    _kill(child)
+                with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it ended meanwhile
+                    if b"sshd" in Path(f"/proc/{child}/cmdline").read_bytes():
+                        _kill(child)
             _kill(pid)
 
     def _write_server_config(self) -> None:
