@@ -53,20 +53,22 @@ class Here:
 
 
 class Boxed:
-    """The store is root's: a helper made from the image itself reads it, without network and without a way to write."""
+    """The store is root's: a helper made from the image itself reads it, without network and without a way to write.
+
+    Which of the places where a store may lie is there, the engine says: it mounts none that is not.
+    """
 
     how = "helper container"
 
     def __init__(self, wanted: Json) -> None:
-        self.wanted = wanted
+        self.wanted, self.root = wanted, wanted["roots"][0]
         self.words = ["docker", "-H", wanted["engine"], "run", "--rm", "--interactive", "--network=none", "--read-only"]
         self.words += ["--cap-drop=ALL", "--cap-add=DAC_READ_SEARCH", "--user=0", "--label=sparkctl.helper=1"]
-        for root in wanted["roots"]:
-            self.words += ["--mount", "type=bind,readonly,source=%s,target=%s" % (root, root)]
-        self.words += ["--entrypoint=python3", wanted["id"], "-IS", "-"]
 
     def _start(self, **more: Any) -> subprocess.Popen[bytes]:
-        words = [*self.words, json.dumps({**self.wanted, "reader": "", **more})]
+        words = [*self.words, "--mount", "type=bind,readonly,source=%s,target=%s" % (self.root, self.root)]
+        words += ["--entrypoint=python3", self.wanted["id"], "-IS", "-"]
+        words.append(json.dumps({**self.wanted, "roots": [self.root], "reader": "", **more}))
         process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         assert process.stdin is not None
         with contextlib.suppress(BrokenPipeError):
@@ -75,6 +77,16 @@ class Boxed:
         return process
 
     def describe(self, first: int) -> Json:
+        failed = []
+        for root in self.wanted["roots"]:
+            self.root = root
+            try:
+                return self._describe(first)
+            except NotReadable as error:
+                failed.append(str(error))
+        raise NotReadable("; ".join(failed))
+
+    def _describe(self, first: int) -> Json:
         process = self._start(do="describe", first=first)
         assert process.stdout is not None
         assert process.stderr is not None
