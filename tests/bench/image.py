@@ -6,6 +6,7 @@ the link is a veth pair between two namespaces of its own.
 """
 
 import contextlib
+import fcntl
 import os
 import shutil
 import subprocess
@@ -169,7 +170,8 @@ def cut_at_half(ground: Ground, whole: int) -> tuple[Taken, Taken]:
         with contextlib.suppress(Unreachable):
             by_sparkctl(ground, NAMES[0])
             raise CannotMeasure("the link was cut, and the shipment did not end")
-        time.sleep(5)  # what arrived is still loaded
+        with (ground.folder / "blobs/lock").open() as held:  # the receiver has it while it loads what arrived
+            fcntl.flock(held, fcntl.LOCK_EX)
 
     cutter = threading.Thread(target=cut, daemon=True)
     cutter.start()

@@ -190,7 +190,9 @@ def test_inplace_counts_a_missing_file_and_a_short_one(bench):
     )
 
 
-@pytest.mark.skipif(NO_SSHFS is not None, reason=f"not run: there is no {NO_SSHFS}")
+@pytest.mark.skipif(
+    NO_SSHFS is not None, reason=f"not run: there is no {NO_SSHFS} (Debian: sshfs, fuse3, openssh-sftp-server)"
+)
 def test_inplace_over_sshfs_is_proven_and_a_dead_mount_is_told(bench, unmounted):
     over_sshfs(bench)
     sharing = bench.sharing(Sync.INPLACE)
@@ -204,7 +206,9 @@ def test_inplace_over_sshfs_is_proven_and_a_dead_mount_is_told(bench, unmounted)
     assert refused.value.evidence == (f"spark-b:{bench.target}: the mount is dead: its SSHFS or FUSE process ended",)
 
 
-@pytest.mark.skipif(NO_SSHFS is not None, reason=f"not run: there is no {NO_SSHFS}")
+@pytest.mark.skipif(
+    NO_SSHFS is not None, reason=f"not run: there is no {NO_SSHFS} (Debian: sshfs, fuse3, openssh-sftp-server)"
+)
 def test_a_mount_that_does_not_answer_holds_up_nothing(bench, unmounted):
     """NFS-05, with SSHFS in the place of a hard mount: whoever touches it waits, and we do not."""
     over_sshfs(bench)

@@ -1,6 +1,7 @@
 """Images between two real engines over a real sshd: only what is missing, nothing twice, nothing half, all proved."""
 
 import contextlib
+import fcntl
 import shutil
 import subprocess
 import threading
@@ -167,7 +168,7 @@ def test_after_a_cut_link_nothing_that_arrived_is_sent_again(engines, tmp_path):
         cutter.join()
         assert "nothing of it is sent twice" in caught.value.fix
         note_error("the link breaks during a shipment", "image ship", caught.value, "what arrived, and no image")
-        time.sleep(1)  # the receiver still loads what it has
+        wait_for_receiver(pair.staging)
         loaded = max((len(one.layers) for one in pair.worker.engine.images()), default=0)
         done = pair.send("big")
         whole = len(dockerd.busybox_image("sparkctl-ship:big", layers=5, size=BIG))
@@ -178,6 +179,12 @@ def test_after_a_cut_link_nothing_that_arrived_is_sent_again(engines, tmp_path):
         pair.close()
     for name in worker.run("images", "-aq").stdout.decode().split():
         worker.run("rmi", "-f", name, check=False)
+
+
+def wait_for_receiver(staging: Path) -> None:
+    """It still loads what it has, and holds its folder until then."""
+    with (staging / "lock").open() as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
 
 
 def cut_when_half(server: sshd.Sshd, staging: Path) -> None:

@@ -130,21 +130,6 @@ def test_an_image_that_only_the_head_has_is_sent_once(lab: Lab, sparkctl: Cli) -
     }
 
 
-def test_a_head_that_may_not_log_in_is_told_what_to_type(lab: Lab) -> None:
-    """From the laptop, which reaches both nodes itself; layers go from head to worker, and the head has no key."""
-    docker(lab.b, "rmi", "-f", IMAGE, check=True)
-    sparkctl = Cli(lab.laptop, BOXED | {"HEAD_SSH": "spark-a"})
-    with hidden(lab.a.path("/root/.ssh/id_ed25519")):
-        failed = sparkctl("image", "ship").failed
-        assert (failed["error"], failed["where"], failed["exit"]) == ("LoginRefused", "worker", 3)
-        assert failed["fix"] == "on head: ssh-copy-id -p 22 root@10.77.0.2"
-    with hidden(lab.a.path("/root/.ssh/known_hosts")):
-        failed = sparkctl("image", "ship").failed
-        assert (failed["error"], failed["where"]) == ("HostKeyUnknown", "worker")
-        assert "ssh-keyscan -p 22 10.77.0.2" in failed["fix"]
-        assert "SHA256:" in failed["fix"]
-
-
 def test_two_nodes_serve_from_one_image_that_only_the_head_had(lab: Lab, sparkctl: Cli) -> None:
     for node in lab.nodes:
         stranger(node)
@@ -190,16 +175,6 @@ def test_the_recipe_for_one_spark_in_a_container_serves_the_demo_model(lab: Lab,
     assert (asked.code, asked.result["model"], asked.result["ok"]) == (0, "deepseek-v4-flash-0731", True)
     assert sparkctl("stop").code == 0
     assert ours(lab.a) == []
-
-
-@contextlib.contextmanager
-def hidden(file: Path) -> Iterator[None]:
-    aside = file.with_name("aside")
-    file.rename(aside)
-    try:
-        yield
-    finally:
-        aside.rename(file)
 
 
 def ours(node: Node) -> list[str]:

@@ -15,13 +15,14 @@ from tests.lab.engines import SOCKET, docker, engine_in, lent
 from tests.lab.node import until
 from tests.lab.nodes import Lab
 from tests.lab.people import GUEST, MEMBER, settle
-from tests.lab.test_container import hidden, ours, stranger
+from tests.lab.test_container import ours, stranger
 from tests.lab.test_container_start import EngineOf
 from tests.lab.test_story import SETTINGS, valid
 from tests.wrong_images import note
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from tests.lab.node import Node
 
@@ -52,6 +53,16 @@ def load(node: Node, archive: bytes) -> None:
 @pytest.fixture
 def sparkctl(lab: Lab) -> Cli:
     return Cli(lab.a, BASE)
+
+
+@contextlib.contextmanager
+def hidden(file: Path) -> Iterator[None]:
+    aside = file.with_name("aside")
+    file.rename(aside)
+    try:
+        yield
+    finally:
+        aside.rename(file)
 
 
 def images_of(node: Node) -> str:
@@ -131,6 +142,7 @@ def test_a_head_that_may_not_log_in_is_told_what_to_type(lab: Lab) -> None:
     with hidden(lab.a.path("/root/.ssh/known_hosts")):
         words = saw("the head does not know the worker's host key", sparkctl("image", "ship"), "HostKeyUnknown", 3)
         assert "ssh-keyscan -p 22 10.77.0.2" in words
+        assert "SHA256:" in words
 
 
 def test_too_little_room_is_refused_with_both_figures(lab: Lab, sparkctl: Cli) -> None:
