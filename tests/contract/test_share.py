@@ -31,6 +31,8 @@ pytestmark = pytest.mark.contract
 SFTP = "/usr/lib/openssh/sftp-server"  # named, for the test's sshd has no subsystems
 NEEDED = (shutil.which("sshfs") or "sshfs", SFTP, "/dev/fuse")
 NO_SSHFS = next((one for one in NEEDED if not Path(one).exists()), None)
+WHY = f"not run: there is no {NO_SSHFS} (Debian: sshfs, fuse3, openssh-sftp-server)"
+over_fuse = pytest.mark.skipif(NO_SSHFS is not None, reason=WHY)
 
 
 @dataclass
