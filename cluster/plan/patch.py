@@ -1,45 +1,20 @@
-"""Patches as data, and what they make of a package's files: planned as a whole, or refused as a whole.
+"""Sets of patches, and what they make of a package's files: planned as a whole, or refused as a whole.
 
-An applied patch stands between two comment lines that name it, so the file itself says what was done to it. Receipts
-keep the digests before and after each patch, so that what nobody recorded is noticed.
+Receipts keep the digests before and after each patch, so that what nobody recorded is noticed.
 """
 
 import difflib
 import hashlib
 import re
-import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 
 from cluster.errors import Refused
 from cluster.model.packs import PatchState
-from cluster.plan.anchors import Anchor, NotPython, has_top_level, nearest, parse, places
+from cluster.plan.anchors import NotPython, parse
+from cluster.plan.patched import Patch, applied, blocks, why_not
 
 SHOWN = 12
-
-
-class Put(StrEnum):
-    """Where the text goes: before or after the anchor, in its place, or at the end of the file."""
-
-    BEFORE = "before"
-    AFTER = "after"
-    REPLACE = "replace"
-    END = "end"
-
-
-@dataclass(frozen=True, slots=True)
-class Patch:
-    """One change of one file. `count`: how often its anchor must be there; `needs`: statements at the top level."""
-
-    id: str
-    file: str
-    reason: str
-    put: Put
-    text: str
-    anchor: Anchor | None = None
-    count: int = 1
-    needs: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +87,7 @@ def standing(file: str, text: str | None, patches: Iterable[Patch]) -> Standing:
         return Standing(file, PatchState.MISSING, (), tuple(one.id for one in mine), ("the file is not there",))
     done, missing, problems, is_partial, now = [], [], [], False, text
     for one in mine:
-        whole, stray = _blocks(text, one)
+        whole, stray = blocks(text, one)
         if whole == one.count and not stray:
             done.append(one.id)
             continue
@@ -123,7 +98,7 @@ def standing(file: str, text: str | None, patches: Iterable[Patch]) -> Standing:
                 f"{one.id}: {whole} of {one.count} places are patched"
                 + (f", {stray} blocks are not as they were written" if stray else "")
             )
-        elif wrong := _cannot(one, now):
+        elif wrong := why_not(one, now):
             problems += wrong
         else:
             now = applied(one, now)  # a later patch may have its place in what this one brings
@@ -169,7 +144,7 @@ def _edit(found: PatchSet, file: str, text: str, missing: Sequence[str]) -> tupl
     steps, receipts, now = [], [], text
     for one in found.patches:
         if one.file == file and one.id in missing:
-            wrong = _cannot(one, now)  # an earlier patch of the set may have taken the anchor away
+            wrong = why_not(one, now)  # an earlier patch of the set may have taken the anchor away
             if wrong:
                 return None, [f"{file}: {problem}" for problem in wrong]
             made = applied(one, now)
@@ -182,25 +157,6 @@ def _edit(found: PatchSet, file: str, text: str, missing: Sequence[str]) -> tupl
         except NotPython as error:
             return None, [f"{file}: would not parse any more, line {error.line}: {error}"]
     return Edit(file, text, now, tuple(receipts), tuple(steps)), []
-
-
-def applied(patch: Patch, text: str) -> str:
-    """The text with the patch at every place of its anchor; places are filled from the last to the first."""
-    rows = text.splitlines(keepends=True)
-    if rows and not rows[-1].endswith("\n"):
-        rows[-1] += "\n"
-    if patch.anchor is None or patch.put is Put.END:
-        return "".join(rows) + "\n\n" + _block(patch, "")
-    for place in reversed(places(text, patch.anchor)):
-        block = _block(patch, place.indent).splitlines(keepends=True)
-        match patch.put:
-            case Put.BEFORE:
-                rows[place.first - 1 : place.first - 1] = block
-            case Put.AFTER:
-                rows[place.last : place.last] = block
-            case _:
-                rows[place.first - 1 : place.last] = block
-    return "".join(rows)
 
 
 def plan_revert(
@@ -284,55 +240,6 @@ def _later(chain: Sequence[Receipt], patches: str) -> Receipt | None:
         return None
     last = max(number for number, one in enumerate(chain) if one.patches == patches)
     return next((one for one in chain[last + 1 :]), None)
-
-
-def _cannot(patch: Patch, text: str) -> list[str]:
-    """Why the patch cannot go in, as it stands."""
-    try:
-        missing = [f"{patch.id}: wants “{one}” at the top level" for one in patch.needs if not has_top_level(text, one)]
-        if patch.anchor is None:
-            return missing
-        found = places(text, patch.anchor)
-    except NotPython as error:
-        return [f"{patch.id}: line {error.line} does not parse: {error}"]
-    if len(found) == patch.count:
-        return missing
-    lines = [f"line {one.first}" for one in found] or list(nearest(text, patch.anchor))
-    seen = f" ({'; '.join(lines)})" if lines else ""
-    there = f"there {_times(len(found))}" if found else "not there"
-    return [*missing, f"{patch.id}: its anchor must be there {_times(patch.count)}, and is {there}{seen}"]
-
-
-def _times(count: int) -> str:
-    return "once" if count == 1 else f"{count} times"
-
-
-def _comment(file: str) -> str:
-    return "#" if file.endswith((".py", ".sh", ".txt", ".cmake")) else "//"
-
-
-def _block(patch: Patch, indent: str) -> str:
-    mark = _comment(patch.file)
-    body = textwrap.dedent(patch.text).strip("\n")
-    text = f"{mark} sparkctl patch {patch.id}: begin\n{body}\n{mark} sparkctl patch {patch.id}: end\n"
-    return textwrap.indent(text, indent)
-
-
-def _blocks(text: str, patch: Patch) -> tuple[int, int]:
-    """How many blocks of the patch are whole, and how many are not."""
-    mark = f"{_comment(patch.file)} sparkctl patch {patch.id}: "
-    whole = stray = 0
-    rows = text.splitlines()
-    begins = [number for number, row in enumerate(rows) if row.strip() == mark + "begin"]
-    for number in begins:
-        indent = rows[number][: len(rows[number]) - len(rows[number].lstrip())]
-        want = _block(patch, indent).splitlines()
-        if rows[number : number + len(want)] == want:
-            whole += 1
-        else:
-            stray += 1
-    ends = sum(row.strip() == mark + "end" for row in rows)
-    return whole, stray + max(0, ends - len(begins))
 
 
 def _numbers(version: str) -> tuple[int, ...]:

@@ -4,7 +4,8 @@ from collections.abc import Mapping
 
 from cluster.errors import SettingsError
 from cluster.plan.anchors import Anchor
-from cluster.plan.patch import Patch, PatchSet, Put, Versions
+from cluster.plan.patch import PatchSet, Versions
+from cluster.plan.patched import Patch, Put
 
 KEYS = frozenset({"id", "file", "reason", "put", "text", "find", "within", "then", "lines", "count", "needs"})
 

@@ -9,12 +9,9 @@ from cluster.errors import Refused, SettingsError
 from cluster.model.packs import PatchState
 from cluster.plan.anchors import Anchor, NotPython, Place, nearest, places
 from cluster.plan.patch import (
-    Patch,
     PatchSet,
-    Put,
     Standing,
     Versions,
-    applied,
     changed_lines,
     must_be_for,
     overall,
@@ -23,6 +20,7 @@ from cluster.plan.patch import (
     standing,
 )
 from cluster.plan.patch_file import parse_set
+from cluster.plan.patched import Patch, Put, applied
 
 SOURCE = '''\
 import torch
