@@ -4,8 +4,8 @@ Argument: a JSON list of {"file": "/path"} or {"argv": [...], "stdin": text, "li
 answer: a JSON list of {"exit": n | null, "out", "err"} in the same order, asked side by side. `exit` is null when the
 tool or the file is absent, 124 when it was given up. A `~/` at the start of a path is the home.
 
-A dead NFS server must not hold up the other answers, and a busy node must not be taken for one: without a limit of its
-own a command may take as long as it works, within reason, and is given up when it does nothing.
+A dead NFS server must not hold up the other answers, and a busy node must not be taken for one: a limit is for the time
+in which a command does nothing. One that works may take a minute, or as long as its own limit where that is longer.
 """
 
 import json
@@ -34,7 +34,7 @@ def run(argv: list[str], stdin: str = "", limit: float = 0.0) -> dict[str, Any]:
         return {"exit": None, "out": "", "err": "not found: " + argv[0]}
     except OSError as error:
         return {"exit": 126, "out": "", "err": str(error)}
-    given_up, out, err = hear(process, stdin.encode(), limit or IDLE, limit or LONGEST)
+    given_up, out, err = hear(process, stdin.encode(), limit or IDLE, max(limit, LONGEST))
     if given_up:
         return {"exit": 124, "out": "", "err": given_up}
     return {

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.vm import cli
+from tests.vm.machine import until
 from tests.vm.recipe import DEVICE, FABRIC
 
 if TYPE_CHECKING:
@@ -25,12 +26,7 @@ READ_GIDS = f"cd {GIDS} && grep -H . * | grep -v ':0000:0000:0000:0000:0000:0000
 
 
 def ask(pair: Pair, folder: Path, only: str, settings: Mapping[str, str] = SETTINGS) -> Said:
-    """On a busy host an emulated node may miss sparkctl's limits; that is told as such, and is not what is tested."""
-    tries = (cli.on_host(pair, folder, settings, "preflight", "--only", only) for _ in range(4))
-    said = next(tries)
-    while not said.of("preflight") and (again := next(tries, None)):
-        said = again
-    return said
+    return cli.on_host(pair, folder, settings, "preflight", "--only", only)
 
 
 def found(said: Said) -> list[tuple[str, str, str, str]]:
@@ -76,6 +72,7 @@ def test_the_right_gid_is_found_after_every_change_of_the_addresses(pair: Pair, 
         ("another link-local address", f"ip addr add {LINK_LOCAL}/64 dev {FABRIC} nodad"),
         ("added again", f"ip addr add 10.77.0.1/24 dev {FABRIC}"),
     )
+    pair.a.run("systemctl restart vm-lab-rxe.service; sleep 1")  # a table without the holes that other tests left
     before, seen, gone = right_index(pair.a), {}, []
     try:
         for name, command in changes:
@@ -87,7 +84,8 @@ def test_the_right_gid_is_found_after_every_change_of_the_addresses(pair: Pair, 
         after = right_index(pair.a)
     finally:
         pair.a.run(f"ip addr del 10.79.0.1/24 dev {FABRIC}; ip addr del {LINK_LOCAL}/64 dev {FABRIC}", check=False)
-        pair.a.run(f"ip addr replace 10.77.0.1/24 dev {FABRIC}")
+        # Not by hand: networkd would let an address that is not its own stay when the carrier goes.
+        pair.a.run(f"networkctl reconfigure {FABRIC}")
     assert [told == right for told, right in seen.values()] == [True, True], seen
     assert after != before
     assert [(check, node) for check, node, _ in gone] == [("FABRIC.ADDRESS", "head")]
@@ -102,29 +100,27 @@ def test_a_pinned_index_that_went_stale_is_refused_with_the_right_one(pair: Pair
 
 
 def dark(machine: Machine) -> str:
-    """With the carrier, networkd takes the address away."""
+    """What is seen of it, once networkd has taken the address away with the carrier."""
+    shown = f"ip -4 -o addr show dev {FABRIC}"
+    until(lambda: machine.run(shown).stdout == "", f"{machine.name} has no address on {FABRIC}", 60)
     return f"{machine.fabric_address} is on no interface of this node, and no carrier is on {FABRIC}"
 
 
 def test_a_pulled_cable_is_named(pair: Pair, tmp_path: Path) -> None:
     pair.cut()
     try:
+        expected = [("FABRIC.ADDRESS", "head", dark(pair.a)), ("FABRIC.ADDRESS", "worker", dark(pair.b))]
         said = ask(pair, tmp_path, "FABRIC.ADDRESS")
     finally:
         pair.mend()
-    assert (said.code, wrong(said)) == (
-        4,
-        [("FABRIC.ADDRESS", "head", dark(pair.a)), ("FABRIC.ADDRESS", "worker", dark(pair.b))],
-    )
+    assert (said.code, wrong(said)) == (4, expected)
 
 
 def test_a_port_that_was_switched_off_is_named(pair: Pair, tmp_path: Path) -> None:
     with changed(pair.b, f"ip link set {FABRIC} down", f"ip link set {FABRIC} up"):
+        expected = [("FABRIC.ADDRESS", "worker", dark(pair.b))]
         said = ask(pair, tmp_path, "FABRIC.ADDRESS")
-    assert (said.code, [one for one in wrong(said) if one[1] == "worker"]) == (
-        4,
-        [("FABRIC.ADDRESS", "worker", dark(pair.b))],
-    )
+    assert (said.code, [one for one in wrong(said) if one[1] == "worker"]) == (4, expected)
 
 
 def test_unequal_mtu_is_named_with_both_ends(pair: Pair, tmp_path: Path) -> None:
