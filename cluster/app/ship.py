@@ -11,7 +11,8 @@ from typing import Any
 from cluster.app.agents import agent, source
 from cluster.app.observe import told
 from cluster.app.registry import NoRegistry, pull, push, registry
-from cluster.errors import Refused, SparkctlError, StepFailed, Unreachable
+from cluster.app.ship_said import NotTaken, Said, placed
+from cluster.errors import Refused, SparkctlError, StepFailed
 from cluster.model.bundle import bundle
 from cluster.model.containers import EngineSeen, ImageSeen
 from cluster.model.events import Bound, Emit, Progress, Severity, Told
@@ -21,9 +22,8 @@ from cluster.model.steps import Command
 from cluster.model.units import Bytes, Seconds
 from cluster.node.base import Node
 from cluster.node.engine import Engine
-from cluster.node.failures import NoSpace
 from cluster.plan.image import missing_layers
-from cluster.plan.image_room import Disk, EngineSaid, Need, choose_way, engine_said, platform_words, unpacked_size
+from cluster.plan.image_room import Disk, Need, choose_way, platform_words, unpacked_size
 
 LONGEST = Seconds(6 * 3600)
 STAGE = "image"
@@ -31,7 +31,6 @@ PARTIAL = "sparkctl.partial"
 STAGED = "~/.cache/sparkctl/blobs"
 REGISTRY = "~/.cache/sparkctl/registry"
 GZIP_MEDIA = "application/vnd.oci.image.layer.v1.tar"
-AGAIN = "the same command again: what arrived is kept, and nothing of it is sent twice"
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,18 +229,8 @@ def _carried(head: Side, worker: Side, request: dict[str, Any], emit: Emit, boun
     try:
         done = _talk(head, request, show)
     except SparkctlError as error:
-        raise _placed(error, head, worker) from error
+        raise placed(error, head.node.name, worker.node.name) from error
     return ImageShipped(worker.node.name, done["how"], done["sent"], done["before"], 0, seconds)
-
-
-class NotTaken(StepFailed):
-    """All arrived, and the engine made no image of it."""
-
-
-class _Said(StepFailed):
-    """What the program on the head gave up with, before it is known whose fault it was."""
-
-    kind = ""
 
 
 def _talk(head: Side, request: dict[str, Any], on_said: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
@@ -262,37 +251,9 @@ def _talk(head: Side, request: dict[str, Any], on_said: Callable[[dict[str, Any]
     if last and "error" not in last:
         return last
     words = last.get("words") or result.err_text.strip().splitlines()[-5:]
-    failed = _Said("the image could not be sent", where=head.node.name, evidence=words)
+    failed = Said("the image could not be sent", where=head.node.name, evidence=words)
     failed.kind = last.get("error", "")
     raise failed
-
-
-def _placed(error: SparkctlError, head: Side, worker: Side) -> SparkctlError:
-    """Whose fault it was: the way there, the worker's disk, its engine, or the head's."""
-    if not isinstance(error, _Said):
-        return error
-    words = error.evidence
-    name, text = worker.node.name, "\n".join(words)
-    match error.kind, engine_said(1, text):
-        case ("ssh" | "cut", _):
-            return Unreachable(f"the way from {head.node.name} broke", where=name, evidence=words, fix=AGAIN)
-        case ("no_space", _) | (_, EngineSaid.NO_SPACE):
-            return NoSpace(
-                "no space left for the image", where=name, evidence=words, fix=f"on {name}: docker system df"
-            )
-        case ("digest", _):
-            return StepFailed("a layer arrived damaged and was thrown away", where=name, evidence=words, fix=AGAIN)
-        case ("busy", _):
-            return StepFailed("another shipment is at work there", where=name, evidence=words, fix="wait for its end")
-        case (_, EngineSaid.DOWN):
-            fix = f"on {name}: sudo systemctl start docker; then {AGAIN}"
-            return StepFailed("the engine ended while it loaded", where=name, evidence=words, fix=fix)
-        case (_, EngineSaid.PERMISSION):
-            return StepFailed("no permission for the engine", where=name, evidence=words, fix="join the group docker")
-        case ("load" | "receiver", _):
-            return NotTaken("the engine did not take the image", where=name, evidence=words)
-        case _:
-            return error
 
 
 def _prove(worker: Side, image: ImageSeen, tags: tuple[str, ...], done: ImageShipped) -> ImageShipped:
