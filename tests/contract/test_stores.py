@@ -1,12 +1,14 @@
 """Images between engines of two ages and two kinds of store: only what is missing is sent, and it runs there."""
 
 import contextlib
+import subprocess
 from dataclasses import replace
 from itertools import product
 
 import pytest
 
 from cluster.app.image import hold
+from cluster.errors import Refused
 from cluster.model.containers import ContainerSpec
 from cluster.model.events import Told
 from cluster.model.kit import Ship
@@ -22,6 +24,11 @@ DIRECTIONS = [(head, worker) for head, worker in product(Kind, Kind) if Kind.CON
 BY_REGISTRY = [(Kind.INSTALLED, Kind.CONTAINERD), (Kind.CONTAINERD, Kind.INSTALLED)]
 
 
+def needed(kind):
+    if reason := engine_kinds.missing(kind):
+        pytest.skip(f"not run: {reason}")
+
+
 @pytest.fixture(scope="module")
 def engine_of(tmp_path_factory):
     """An engine of that kind, and another one of the same as the worker's; each starts once."""
@@ -29,8 +36,7 @@ def engine_of(tmp_path_factory):
     with contextlib.ExitStack() as stack:
 
         def start(kind, number):
-            if reason := engine_kinds.missing(kind):
-                pytest.skip(f"not run: {reason}")
+            needed(kind)
             if (kind, number) not in running:
                 engine = dockerd.Dockerd(folder / f"{kind}{number}", kind)
                 running[kind, number] = stack.enter_context(engine)
@@ -94,6 +100,25 @@ def test_a_registry_carries_an_image_between_two_kinds_of_store(pair, tmp_path):
     assert (there.layers, there.tags) == (pair.image("1").layers, ("sparkctl-ship:1",))
     assert pair.image("1").tags == ("sparkctl-ship:1",)
     assert said_inside(pair, "1") == (0, "it runs\n/data1\n/data2\n/data3\n")
+
+
+def test_room_is_measured_where_the_engine_s_own_containerd_keeps_its_blobs(engine_of, tmp_path_factory):
+    """Not on the disk of the system's containerd, which has room."""
+    needed(Kind.CONTAINERD)
+    folder = tmp_path_factory.mktemp("full")
+    small = folder / "small"
+    small.mkdir()
+    head = engine_of(Kind.INSTALLED, 0)
+    head.run("load", data=archive("1"))
+    subprocess.run(("mount", "-t", "tmpfs", "-o", "size=40m", "small", str(small)), check=True)
+    try:
+        with sshd.Sshd(folder / "sshd") as server, dockerd.Dockerd(small, Kind.CONTAINERD) as full:
+            pair = Pair(head, full, server, folder)
+            with pytest.raises(Refused, match="no room for the image"):
+                pair.send("1")
+            pair.close()
+    finally:
+        subprocess.run(("umount", "--lazy", str(small)), check=True)
 
 
 @directions([(Kind.INSTALLED, Kind.CONTAINERD)])
