@@ -6,6 +6,7 @@ from typing import Any
 
 from cluster.app.agents import agent
 from cluster.app.observe import told
+from cluster.app.receipts import running
 from cluster.app.session import OpenNode, Session
 from cluster.errors import Unreadable
 from cluster.model.pace import ChatBenchReport
@@ -35,18 +36,19 @@ def bench_chat(
 ) -> ChatBenchReport:
     """Changes nothing; other requests of the server wait meanwhile, or slow it down."""
     limit = settings.watch.completion_timeout
-    want = {
-        "url": f"{api_url(settings)}/v1/chat/completions",
-        "model": settings.serve.served_model_name or settings.serve.model,
-        "questions": QUESTIONS,
-        "requests": requests,
-        "at_once": at_once,
-        "max_tokens": max_tokens,
-        "limit": limit,
-        "key_file": key_file(settings),
-    }
     with Session(settings, open_one) as session:
         head = session.head
+        settings = running(head, settings)
+        want = {
+            "url": f"{api_url(settings)}/v1/chat/completions",
+            "model": settings.serve.served_model_name or settings.serve.model,
+            "questions": QUESTIONS,
+            "requests": requests,
+            "at_once": at_once,
+            "max_tokens": max_tokens,
+            "limit": limit,
+            "key_file": key_file(settings),
+        }
         samples = _samples(told(head, head.run(agent("load", want, limit * (ceil(requests / at_once) + 1) + 15))))
     return _report(settings, want, samples)
 

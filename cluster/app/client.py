@@ -4,6 +4,7 @@ import json
 
 from cluster.app.agents import agent
 from cluster.app.observe import told
+from cluster.app.receipts import running
 from cluster.app.session import OpenNode, Session
 from cluster.errors import Refused
 from cluster.model.events import Emit, ExportReport, Severity, Told
@@ -16,9 +17,10 @@ LIMIT = 10.0
 
 def client_config(settings: Settings, open_one: OpenNode, emit: Emit, form: Form) -> ExportReport:
     """Asks the server: a snippet that was true of another start would send clients to nobody."""
-    want = {"url": f"{api_url(settings)}/v1/models", "limit": LIMIT, "key_file": key_file(settings)}
     with Session(settings, open_one) as session:
         head = session.head
+        settings = running(head, settings)
+        want = {"url": f"{api_url(settings)}/v1/models", "limit": LIMIT, "key_file": key_file(settings)}
         answer = json.loads(told(head, head.run(agent("models", want, LIMIT + 15))))
     if not answer["models"]:
         raise Refused(

@@ -3,10 +3,10 @@
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from importlib.resources import files
-from urllib.parse import urlsplit
 
 from cluster.app.agents import source
 from cluster.app.observe import told
+from cluster.app.receipts import as_started
 from cluster.app.session import Session
 from cluster.errors import NodeError
 from cluster.model.receipt import Receipt
@@ -60,12 +60,11 @@ def rank_of(settings: Settings, name: str) -> int:
 
 
 def head_question(settings: Settings, receipt: Receipt | None = None) -> HeadQuestion:
-    """What runs is asked where it was started to listen, whatever the settings say by now."""
-    url = urlsplit(receipt.url) if receipt else None
+    settings = as_started(settings, receipt)
     return HeadQuestion(
-        host=(url and url.hostname) or ask_address(settings),
-        port=(url and url.port) or settings.serve.port,
-        model=(receipt and receipt.model) or settings.serve.served_model_name or settings.serve.model,
+        host=ask_address(settings),
+        port=settings.serve.port,
+        model=settings.serve.served_model_name or settings.serve.model,
         key_file=key_file(settings) or None,
         ready=settings.watch.ready_path,
     )

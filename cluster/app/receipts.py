@@ -1,9 +1,10 @@
 """Receipts and the lock's text on the head, read in one round trip."""
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import PurePosixPath
+from urllib.parse import urlsplit
 
 from cluster.app.agents import agent
 from cluster.app.lock import describe, lock_path
@@ -13,6 +14,7 @@ from cluster.model.deployment import deployment_root
 from cluster.model.receipt import Receipt, from_json, to_json
 from cluster.model.settings import Settings
 from cluster.node.base import Node
+from cluster.plan.launch import ask_address
 from cluster.probe.base import Answer
 
 
@@ -41,6 +43,24 @@ def read_kept(head: Node, settings: Settings) -> Kept:
         return Kept(from_json(receipt.out, f"{head.name}:{path}"), holder)
     except Unreadable as error:
         return Kept(None, holder, str(error))
+
+
+def as_started(settings: Settings, receipt: Receipt | None) -> Settings:
+    """What runs listens where it was started to, under the name it was given, whatever the settings say by now."""
+    if receipt is None or receipt.stopped:
+        return settings
+    url, serve = urlsplit(receipt.url), settings.serve
+    if url.hostname and url.hostname != ask_address(settings):
+        serve = replace(serve, host=url.hostname)
+    return replace(
+        settings,
+        serve=replace(serve, port=url.port or serve.port, served_model_name=receipt.model or serve.served_model_name),
+    )
+
+
+def running(head: Node, settings: Settings) -> Settings:
+    """The settings to ask the API with."""
+    return as_started(settings, read_kept(head, settings).receipt)
 
 
 def utc_now() -> str:

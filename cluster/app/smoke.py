@@ -10,6 +10,7 @@ from typing import Any
 
 from cluster.app.agents import agent
 from cluster.app.observe import told
+from cluster.app.receipts import running
 from cluster.app.session import OpenNode, Session
 from cluster.errors import SettingsError
 from cluster.model.events import SmokeCheck, SmokeReport
@@ -43,6 +44,7 @@ class Wanted:
 def smoke(settings: Settings, open_one: OpenNode, wanted: Wanted = Wanted()) -> SmokeReport:
     _must_fit(settings, wanted)
     with Session(settings, open_one) as session:
+        settings = running(session.head, settings)
         checks = tuple(_checks(session.head, settings, wanted))
     return SmokeReport(settings.deployment, api_url(settings), _model(settings), all(one.ok for one in checks), checks)
 

@@ -5,9 +5,11 @@ from dataclasses import replace
 
 import pytest
 
+from cluster.app.receipts import as_started, write_receipt
 from cluster.app.smoke import Wanted, smoke
 from cluster.errors import SettingsError, StepFailed, Unreachable
 from cluster.model.events import SmokeCheck, SmokeReport
+from cluster.model.receipt import Receipt
 from cluster.model.settings import Serve
 from cluster.node.base import Result
 from tests.fakes.cluster import FakeCluster
@@ -162,3 +164,23 @@ def test_thoughts_take_half_of_a_short_context_at_most(cluster, context, tokens)
     cluster["spark-a"].reply = {}
     smoke(settings, cluster.open, Wanted(thinking=True))
     assert json.loads(cluster["spark-a"].commands[-1].argv[-1])["max_tokens"] == tokens
+
+
+def test_what_runs_is_asked_where_it_was_started_to_listen_until_it_was_stopped(cluster):
+    """And by the name it was given; PORT, HOST and SERVED_MODEL_NAME may be others by now."""
+    started = Receipt("demo", "b1", "demo", "2026-11-30T17:00:00Z", "http://10.40.0.1:8888", "demo", ())
+    changed = replace(cluster.settings.serve, host="loopback", port=9999, served_model_name="other")
+    changed = replace(cluster.settings, serve=changed)
+    write_receipt(cluster.open(changed.head), changed, started)
+    report = smoke(changed, cluster.open)
+    assert (report.ok, report.url, report.model) == (True, "http://10.40.0.1:8888", "demo")
+    write_receipt(cluster.open(changed.head), changed, replace(started, stopped="2026-11-30T18:00:00Z"))
+    report = smoke(changed, cluster.open)
+    assert (report.url, report.model) == ("http://127.0.0.1:9999", "other")
+
+
+def test_a_server_on_all_addresses_stays_one(cluster):
+    """The head asks it on its loopback, which is no reason to call it local."""
+    wide = replace(cluster.settings, serve=replace(cluster.settings.serve, host="0.0.0.0", port=9999))
+    started = Receipt("demo", "b1", "demo", "2026-11-30T17:00:00Z", "http://127.0.0.1:8888", "demo", ())
+    assert as_started(wide, started).serve == replace(wide.serve, port=8888)
