@@ -32,8 +32,23 @@ def reach(server: str, port: int) -> str:
         except socket.timeout:
             return "filtered"
         except OSError as error:
-            return "no_listener" if error.errno == errno.ECONNREFUSED else "rejected"
+            if error.errno == errno.ECONNREFUSED:
+                return "no_listener"
+            return "filtered" if is_cut(error.errno or 0, server) else "rejected"
     return "open"
+
+
+def is_cut(code: int, server: str) -> bool:
+    """Without a carrier the address may go, and the way with it; or it stays, and nobody on the wire answers."""
+    if code == errno.EHOSTUNREACH:
+        return is_unanswered(server, content("/proc/net/arp") or "")
+    return code == errno.ENETUNREACH
+
+
+def is_unanswered(server: str, table: str) -> bool:
+    """Nobody has that address on the wire, as with a cut cable: the same errno as a firewall's rejection."""
+    rows = [line.split() for line in table.splitlines()[1:]]
+    return any(row[0] == server and int(row[2], 16) == 0 for row in rows)
 
 
 def seen_as(server: str, port: int) -> str:
