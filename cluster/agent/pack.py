@@ -6,7 +6,8 @@ JSON lines: begin, progress, done, refused; exit code 1 when anything was refuse
 whole 4096-byte pages of the file in either layout.
 
 Rows go to OUT.part; OUT.part.log names the chunks that are on the disk, with their checksums, so that a pack that was
-ended goes on there. OUT.sums keeps the checksums; OUT appears last, by a rename, and is complete when it does.
+ended goes on there. OUT.sums keeps the checksums, and of what file they are: its inode, size and time of change. OUT
+appears last, by a rename, and is complete when it does. One that changed since is read whole before it counts.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ import time
 import zlib
 from typing import Any
 
-from cluster.agent.pack_check import check, crc_of
-from cluster.agent.pack_chunks import in_parallel, keep_sums, progress, sync_folder
+from cluster.agent.pack_check import check, crc_of, is_proved
+from cluster.agent.pack_chunks import in_parallel, keep_sums, progress, proof, sync_folder
 from cluster.agent.pack_job import PAGE, Job
 from cluster.agent.pack_rows import Log, Reader, Target
 from cluster.agent.say import Refused, say
@@ -39,7 +40,7 @@ def pack(job: Job, threads: int, spare: int) -> None:
     say("begin", out=job.out, size=job.size, done=sum(job.span(chunk)[3] for chunk in done))
     write_chunks(job, target, log, done, threads)
     target.finish()
-    keep_sums(job, [done[chunk] for chunk in range(job.chunks)])
+    keep_sums(job, [done[chunk] for chunk in range(job.chunks)], proof(os.stat(job.part)))
     os.rename(job.part, job.out)
     os.unlink(job.log)
     sync_folder(job.out)
@@ -82,7 +83,7 @@ def handle(job: Job, request: dict[str, Any]) -> None:
     started = time.monotonic()
     samples, threads, only_check = request["samples"], request["threads"], request["check"]
     try:
-        check(job, samples, only_check, threads)
+        check(job, samples, only_check or not is_proved(job), threads)
         is_new = False
     except Refused:
         if only_check:

@@ -11,23 +11,32 @@ import zlib
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from cluster.agent.pack_chunks import in_parallel, keep_sums, progress
+from cluster.agent.pack_chunks import in_parallel, keep_sums, progress, proof
 from cluster.agent.pack_job import MAGIC, PAGE, ROW, SCALE, WEIGHT, Job
 from cluster.agent.say import refuse
 
 
-def read_sums(job: Job) -> list[int] | None:
-    """None when nobody kept any for this very file."""
+def read_sums(job: Job) -> tuple[list[int], Any] | None:
+    """The checksums, and the file as it was when it had them all; None when nobody kept any for these rows."""
     try:
         with open(job.sums, "rb") as file:
             kept = json.load(file)
     except (FileNotFoundError, ValueError):
         return None
     mine = dict(job.identity())
-    sums = kept.pop("crc32", None) if isinstance(kept, dict) else None
+    sums, proved = (kept.pop(key, None) if isinstance(kept, dict) else None for key in ("crc32", "proved"))
     if kept != mine or not isinstance(sums, list) or len(sums) != job.chunks:
         return None
-    return [int(crc, 16) for crc in sums]
+    return [int(crc, 16) for crc in sums], proved
+
+
+def is_proved(job: Job) -> bool:
+    """Whether the file was written to by nobody since all its chunks had their checksums."""
+    kept = read_sums(job)
+    try:
+        return kept is not None and kept[1] == proof(os.stat(job.out))
+    except FileNotFoundError:
+        return False
 
 
 def check(job: Job, samples: int, full: bool, threads: int) -> None:
@@ -87,7 +96,8 @@ def check_samples(job: Job, file: int, samples: int, threads: int) -> None:
 
 
 def check_chunks(job: Job, threads: int) -> None:
-    sums = read_sums(job)
+    before, kept = proof(os.stat(job.out)), read_sums(job)
+    sums = kept[0] if kept else None
 
     def compare(reader: Any, chunk: int) -> int:
         first, rows, at, length = job.span(chunk)
@@ -105,8 +115,8 @@ def check_chunks(job: Job, threads: int) -> None:
         found.update(batch)
         done += sum(job.span(chunk)[3] for chunk in batch)
         progress(job, done, done / (time.monotonic() - started))
-    if not sums:
-        keep_sums(job, [found[chunk] for chunk in range(job.chunks)])
+    if kept is None or kept[1] != before:
+        keep_sums(job, [found[chunk] for chunk in range(job.chunks)], before)
 
 
 def crc_of(path: str, at: int, length: int) -> int:

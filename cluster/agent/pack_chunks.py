@@ -75,9 +75,17 @@ def collect(results: queue.SimpleQueue[Any], most: int, patience: float) -> dict
     return batch
 
 
-def keep_sums(job: Job, sums: list[int]) -> None:
-    """Written before the file has its name: a file without checksums is one that another program packed."""
-    text = json.dumps(dict(job.identity(), crc32=["%08x" % crc for crc in sums])).encode()
+def proof(seen: os.stat_result) -> dict[str, int]:
+    """What changes when a file is written to or replaced; a rename leaves it."""
+    return {"inode": seen.st_ino, "size": seen.st_size, "mtime_ns": seen.st_mtime_ns}
+
+
+def keep_sums(job: Job, sums: list[int], proved: dict[str, int]) -> None:
+    """Written before the file has its name: a file without checksums is one that another program packed.
+
+    `proved`: the file as it was when all its chunks had these checksums.
+    """
+    text = json.dumps(dict(job.identity(), proved=proved, crc32=["%08x" % crc for crc in sums])).encode()
     descriptor = os.open(job.sums + ".new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
     with open(descriptor, "wb") as file:
         file.write(text)

@@ -5,7 +5,8 @@ Answer: JSON {"machine": boot id, "folders": [{"path", "present", "network": boo
 "config": {engram_...: value} | null, "index": {tensor: shard} | null, "full": whether the index names more than tables,
 "shards": {name: {"size", "header": base64 of the first bytes, all of the header if it is small}}}, ...],
 "out": {"path", "present", "device", "free", "writable", "direct": bool | null,
-"files": [{"name", "size", "first": base64 of 4096 bytes, "part": bytes of an unfinished one}, ...]} | null}.
+"files": [{"name", "size", "first": base64 of 4096 bytes, "part": bytes of an unfinished one, "proved": whether it is
+the file whose checksums were taken, null where nobody took any}, ...]} | null}.
 """
 
 from __future__ import annotations
@@ -113,10 +114,11 @@ def look_into(path: str) -> Dict[str, Any]:
 
 
 def packed(path: str) -> Dict[str, Any]:
-    first, size, part = b"", None, 0
+    first, size, part, proved = b"", None, 0, None
     try:
         with open(path, "rb") as file:
-            first, size = file.read(PAGE), os.fstat(file.fileno()).st_size
+            first, seen = file.read(PAGE), os.fstat(file.fileno())
+        size, proved = seen.st_size, is_proved(path, seen)
     except FileNotFoundError:
         pass  # only a part of it is there
     except OSError:
@@ -126,7 +128,16 @@ def packed(path: str) -> Dict[str, Any]:
     except OSError:
         part = 0
     name = os.path.basename(path)
-    return {"name": name, "size": size, "first": base64.b64encode(first).decode(), "part": part}
+    first_text = base64.b64encode(first).decode()
+    return {"name": name, "size": size, "first": first_text, "part": part, "proved": proved}
+
+
+def is_proved(path: str, seen: os.stat_result) -> Optional[bool]:
+    """Whether it was written to by nobody since the packer had all its checksums."""
+    kept = text_of(path + ".sums")
+    if not isinstance(kept, dict):
+        return None
+    return kept.get("proved") == {"inode": seen.st_ino, "size": seen.st_size, "mtime_ns": seen.st_mtime_ns}
 
 
 def reads_directly(path: str) -> bool:

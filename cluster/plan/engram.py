@@ -104,13 +104,15 @@ def files_to_bench(settings: Settings, seen: Mapping[str, TablesSeen]) -> dict[s
         engram = next((one.engram for one in looked.folders if one.engram), None)
         if engram is None or looked.out is None:
             continue
+        there = {one.name for one in looked.out.files if one.size is not None}
         for table in tables(engram):
-            finding = _check_layer(settings, rank, node, looked, engram, table)
-            if finding.severity is not Severity.OK:
-                continue
             share, ranks = tp_rank(settings, rank)
+            name = file_name(table.layer, share, ranks)
+            finding = _check_layer(settings, rank, node, looked, engram, table)
+            if name not in there or finding.severity is Severity.REFUSAL:
+                continue
             request = {
-                "packed": str(looked.out.path / file_name(table.layer, share, ranks)),
+                "packed": str(looked.out.path / name),
                 "layer": table.layer,
                 "rank": share,
                 "ranks": ranks,
@@ -170,8 +172,23 @@ def _check_layer(
         except BadPack as error:
             observed = f"{error.where} {error.fault.value}" + "".join(f": {one}" for one in error.evidence)
             return Finding(ROWS, Severity.REFUSAL, node.name, observed, "the rows of this rank", "sparkctl pack")
-        return Finding(ROWS, Severity.OK, node.name, f"{name}, {format_bytes(wanted.size)}")
+        return _vouched(node, there, f"{seen.out.path / name}", f"{name}, {format_bytes(wanted.size)}")
     return _unpacked(settings, rank, node, seen, table, name, there)
+
+
+def _vouched(node: NodeSettings, file: PackedSeen, path: str, told: str) -> Finding:
+    """Bytes inside rows say nothing of themselves: the file must be the one that had its checksums."""
+    match file.proved:
+        case True:
+            return Finding(ROWS, Severity.OK, node.name, told)
+        case False:
+            observed = f"{path} was written to after its checksums were taken: its rows may not be those of the table"
+            fix = "sparkctl pack   (reads it whole, and packs it again if a row is wrong)"
+            return Finding(ROWS, Severity.REFUSAL, node.name, observed, "the file as it was packed", fix)
+        case None:
+            observed = f"{told}: it has no checksums, as another program packed it; its rows were not looked at"
+            fix = "sparkctl pack   (compares it with the tables once, and keeps checksums)"
+            return Finding(ROWS, Severity.WARNING, node.name, observed, "rows with checksums", fix)
 
 
 def _unpacked(

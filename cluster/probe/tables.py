@@ -39,12 +39,16 @@ class FolderSeen:
 
 @dataclass(frozen=True, slots=True)
 class PackedSeen:
-    """One packed file: `size` is None when it does not exist; `part` are the bytes of an unfinished one."""
+    """One packed file: `size` is None when it does not exist; `part` are the bytes of an unfinished one.
+
+    proved  whether nobody wrote to it since its checksums were taken; None where nobody took any
+    """
 
     name: str
     size: int | None
     first: bytes = field(repr=False)
     part: int = 0
+    proved: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +108,8 @@ def _folder(node: str, seen: dict[str, Any]) -> FolderSeen:
 
 def _out(seen: dict[str, Any]) -> OutSeen:
     files = tuple(
-        PackedSeen(one["name"], one["size"], base64.b64decode(one["first"]), one["part"]) for one in seen["files"]
+        PackedSeen(one["name"], one["size"], base64.b64decode(one["first"]), one["part"], one["proved"])
+        for one in seen["files"]
     )
     path = PurePosixPath(seen["path"])
     return OutSeen(path, seen["present"], seen["device"], seen["free"], seen["writable"], seen["direct"], files)

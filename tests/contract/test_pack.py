@@ -131,6 +131,35 @@ def test_what_is_right_is_left_alone(pair):
     assert {path: path.stat().st_mtime_ns for path in before} == before
 
 
+def test_a_flipped_byte_is_packed_again_and_a_touched_file_is_only_read(pair):
+    pair.pack()
+    flipped, touched = (pair.rows(1) / f"engram-l{layer}-r1of2.bin" for layer in (1, 14))
+    kept = flipped.read_bytes()
+    flipped.write_bytes(kept[:50_000] + bytes([kept[50_000] ^ 1]) + kept[50_001:])
+    os.utime(touched)
+    before = touched.stat()
+    code, events = pair.pack()
+    states = {(one["node"], one["layer"]): one["state"] for one in events[-1]["files"]}
+    assert (code, states) == (
+        0,
+        {("head", 1): "right", ("head", 14): "right", ("worker", 1): "packed", ("worker", 14): "right"},
+    )
+    assert (flipped.read_bytes(), touched.stat().st_mtime_ns) == (kept, before.st_mtime_ns)
+    sums = json.loads(touched.with_name(touched.name + ".sums").read_text())
+    assert sums["proved"] == {"inode": before.st_ino, "size": before.st_size, "mtime_ns": before.st_mtime_ns}
+
+
+def test_a_file_of_another_program_is_compared_with_the_tables_once(pair):
+    pair.pack()
+    foreign = pair.rows(0) / "engram-l1-r0of2.bin"
+    kept = foreign.read_bytes()
+    foreign.with_name(foreign.name + ".sums").unlink()
+    foreign.write_bytes(kept[:50_000] + bytes([kept[50_000] ^ 1]) + kept[50_001:])
+    code, events = pair.pack()
+    assert (code, [one["layer"] for one in events[-1]["files"] if one["state"] == "packed"]) == (0, [1])
+    assert foreign.read_bytes() == kept
+
+
 def test_one_layer_into_one_folder_for_both(pair, checkpoint):
     code, _ = pair.pack("--layer", "14", "--out", str(pair.folder / "both"))
     both = {path.name: path.read_bytes() for path in (pair.folder / "both").glob("*.bin")}

@@ -94,6 +94,16 @@ def test_a_pack_that_is_wrong_is_refused_by_name_before_any_rank_starts(lab: Lab
         said = [one for one in refused.failed["evidence"] if "engram-l14-r1of2.bin" in one]
         assert [fault.value in one for one in said] == [True], str(refused.failed)
         assert (lab.a.processes(), lab.b.processes()) == ((), ())
+    right.write_bytes(kept[:50_000] + bytes([kept[50_000] ^ 1]) + kept[50_001:])
+    refused = sparkctl("start")
+    assert (
+        refused.code,
+        [one for one in refused.failed["evidence"] if "engram-l14-r1of2.bin was written to" in one] != [],
+    ) == (4, True)
+    assert (lab.a.processes(), lab.b.processes()) == ((), ())
+    assert sparkctl("pack", "--check").code == 4
+    assert sparkctl("pack", "--reserve", "0").code == 0
+    assert right.read_bytes() == kept
 
 
 def test_a_start_serves_once_every_rank_has_said_that_the_overlay_is_active(lab: Lab, ground: Path) -> None:

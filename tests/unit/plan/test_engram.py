@@ -94,7 +94,7 @@ def told(settings: Settings, looked: TablesSeen) -> list[tuple[str, Severity]]:
 
 def packed(layer: int, **changes) -> PackedSeen:
     wanted = job(layer).wanted
-    return replace(PackedSeen(f"engram-l{layer}-r0of2.bin", wanted.size, wanted.header()), **changes)
+    return replace(PackedSeen(f"engram-l{layer}-r0of2.bin", wanted.size, wanted.header(), proved=True), **changes)
 
 
 def test_right_files_are_told_with_their_size():
@@ -123,6 +123,20 @@ def test_a_wrong_file_is_refused_by_its_name(file, words):
     (observed, severity), *_ = told(BOTH, seen(at=out(file, packed(14))))
     assert severity is Severity.REFUSAL
     assert observed.startswith(f"/rows/engram-l1-r0of2.bin {words}")
+
+
+def test_a_file_that_was_written_to_after_its_checksums_is_refused():
+    changed, right = told(BOTH, seen(at=out(packed(1, proved=False), packed(14))))[:2]
+    said = "/rows/engram-l1-r0of2.bin was written to after its checksums were taken"
+    assert (changed[0].startswith(said), changed[1], right[1]) == (True, Severity.REFUSAL, Severity.OK)
+
+
+def test_a_file_without_checksums_is_a_warning():
+    observed, severity = told(BOTH, seen(at=out(packed(1, proved=None), packed(14))))[0]
+    assert (observed.startswith("engram-l1-r0of2.bin, 47.2 GiB: it has no checksums"), severity) == (
+        True,
+        Severity.WARNING,
+    )
 
 
 def test_what_is_not_packed_is_read_from_the_tables_with_a_warning():
