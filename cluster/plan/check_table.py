@@ -164,7 +164,7 @@ CHECKS: tuple[Contract, ...] = (
     ),
     Contract(
         "ENGRAM.ROWS",
-        "header and size of every packed file that a rank would open, and whether it is the file that had its checksums; "
+        "header and size of every packed file that a rank would open, whether it is the one that had its checksums; "
         "else the tables' shards, index and config.json",
         "the rows of this rank, whole",
         "rows of another rank or layer, or a hole where rows should be, answer fluent nonsense",
