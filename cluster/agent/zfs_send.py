@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -20,7 +21,7 @@ from typing import Any, Dict, List, Optional
 from cluster.agent.zfs_said import ABANDON, MEANINGS, kind_of
 
 SSH_EXIT = 255
-QUIET = 60.0
+TOKEN = re.compile(rb"resume token contents:|nvlist version: |\s+\w+ = ")  # told of a stream that goes on, no error
 
 Json = Dict[str, Any]
 
@@ -95,7 +96,7 @@ class Sending:
             words = line.decode("utf-8", "replace").rstrip("\n").split("\t")
             if len(words) == 3 and words[0].count(":") == 2 and words[1].isdigit():
                 self.progress(int(words[1]))
-            elif words[0] not in ("full", "incremental", "size"):
+            elif words[0] not in ("full", "incremental", "size") and not TOKEN.match(line):
                 self.errors.append("\t".join(words))
 
     def progress(self, done: int) -> None:
@@ -108,7 +109,7 @@ class Sending:
     def words(self) -> List[str]:
         self.said.seek(0)
         theirs = self.said.read().decode("utf-8", "replace").splitlines()
-        return [line for line in (*theirs, *self.errors) if line.strip()][-8:]
+        return [line for side in (theirs, self.errors) for line in [one for one in side if one.strip()][-8:]]
 
 
 def main(want: Json) -> int:
