@@ -30,6 +30,11 @@ from cluster.share.nfs_facts import (
 
 READ_AHEAD = 16384  # KiB; the kernel's own 128 makes a load of mapped weights crawl
 MOUNT_LIMIT = Seconds(60.0)
+# The mount is out of sight at once, but umount goes on waiting for the server to take back what it had delegated; a
+# helper of umount would wait in its place. What counts is whether anything is mounted there afterwards.
+UNMOUNT_DEAD = (
+    'timeout -s KILL 10 umount -i -c -f -l "$0"; timeout -s KILL 5 mountpoint -q "$0"; case $? in 0|137) exit 1; esac'
+)
 GONE = "the NFS server does not answer"
 
 
@@ -191,11 +196,11 @@ def unmount_steps(want: Want, seen: Mapping[NodeName, NfsSeen], node: NodeSettin
     def sudo(why: str, *argv: str) -> None:
         steps.append(Run(node.name, why, Command(as_root(argv, client.user), limit=MOUNT_LIMIT)))
 
-    dead = ("-f", "-l") if client.reach != "open" else ()
+    words = ("umount",) if client.reach == "open" else ("sh", "-c", UNMOUNT_DEAD)
     for folder in want.folders:
         target, mounted = client.targets[folder.name], client.mounted(folder.name)
         if mounted is not None and mounted.server == address(want):
-            sudo(f"unmount {target.path}", "umount", *dead, target.path)
+            sudo(f"unmount {target.path}", *words, target.path)
         there = client.volumes.get(folder.name)
         if there is not None and there.labels.get("sparkctl.deployment") == want.deployment:
             argv = ("docker", "-H", f"unix://{want.engine}", "volume", "rm", volume_name(want, folder))
