@@ -46,7 +46,7 @@ class Zfs:
     def shared(self, *words: str, **settings: str) -> dict:
         said = self.share(*words, **settings)
         (report,) = said.of("share") or ({},)
-        assert said.code == 0, (said.code, said.events[-1], said.err[-2000:])
+        assert said.code == 0, json.dumps(said.events[-1]) + said.err[-2000:]
         return report
 
     def refused(self, **settings: str) -> dict:
