@@ -101,10 +101,10 @@ def check_later(settings: Settings, seen: Mapping[str, BoxSeen]) -> tuple[Findin
 
 
 def check_boxes(settings: Settings, seen: Mapping[str, BoxSeen]) -> tuple[Finding, ...]:
-    """IMAGE.PRESENT on every node, RANKS.IMAGE over all of them."""
+    """IMAGE.PRESENT on every node, RANKS.IMAGE over all of them; nothing where no node has an engine to look into."""
     found = [_present(settings, name, one) for name, one in seen.items()]
     images = {name: one.image for name, one in seen.items() if one.image is not None}
-    if len(images) == len(seen):
+    if images and len(images) == len(seen):
         found.append(_equal(images))
     return tuple(found)
 

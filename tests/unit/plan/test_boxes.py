@@ -66,6 +66,10 @@ def test_different_images_on_two_ranks_are_refused_naming_both():
     assert found[2].observed == "spark-a 2 layers, the last aa02, spark-b 2 layers, the last bb02"
 
 
+def test_a_runtime_without_images_is_not_said_to_have_one():
+    assert check_boxes(SETTINGS, {}) == ()
+
+
 def test_a_missing_image_is_refused_on_the_node_that_lacks_it():
     found = check_boxes(SETTINGS, {"spark-a": seen(HEAD), "spark-b": seen(None)})
     assert [(one.id, one.node, one.severity) for one in found] == [
